@@ -1,0 +1,219 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Changes of a TOML text as splices: text that goes out and text that comes in at one place, every other byte stays.
+
+Every edit is proven before it is returned: the new text is parsed, and must differ from the old one in the value that
+was asked for and in nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from typing import NamedTuple
+
+from ..module_utils.containerd_toml import Document, Entry, Header, scan
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_LINE_BREAK = re.compile(r"\r?\n")
+
+
+class EditError(Exception):
+    """The text cannot be edited in place; the reason says which table stands in the way."""
+
+
+class Splice(NamedTuple):
+    """At C(start), C(removed) is replaced with C(inserted). Offsets are characters of the text before the edit."""
+
+    start: int
+    removed: str
+    inserted: str
+
+
+def set_string(text: str, table: tuple[str, ...], key: str, value: str) -> list[Splice]:
+    """Return the splices that give C(key) in C(table) a string value, in the style of the text; none when it has it.
+
+    :raises EditError: the place cannot be reached without rewriting what stands there.
+    """
+    document = scan(text)
+    entry = document.find((*table, key))
+    splice = _replacement(document, entry, value) if entry else _insertion(document, table, key, value)
+    if splice.removed == splice.inserted:
+        return []
+    _prove(text, [splice], (*table, key), value)
+    return [splice]
+
+
+def apply_splices(text: str, splices: list[Splice]) -> str:
+    """Return the text after the splices, which must be in order and not overlap."""
+    parts, at = [], 0
+    for splice in splices:
+        if text[splice.start : splice.start + len(splice.removed)] != splice.removed or splice.start < at:
+            raise EditError(f"the text at offset {splice.start} is not the one that the edit was made for")
+        parts += [text[at : splice.start], splice.inserted]
+        at = splice.start + len(splice.removed)
+    return "".join([*parts, text[at:]])
+
+
+def quote(value: str, mark: str = '"') -> str:
+    """Return a TOML string, with the given quotes where the value allows it."""
+    if mark == "'" and "'" not in value and value.isprintable():
+        return f"'{value}'"
+    escaped = "".join(
+        f"\\u{ord(char):04x}" if ord(char) < 0x20 or char == "\x7f" else "\\" + char if char in '"\\' else char
+        for char in value
+    )
+    return f'"{escaped}"'
+
+
+def newline_of(text: str) -> str:
+    """Return the line break that the text uses, judged by its first one."""
+    match = _LINE_BREAK.search(text)
+    return match.group() if match else "\n"
+
+
+def _prove(text: str, splices: list[Splice], path: tuple[str, ...], value: str) -> None:
+    expected = copy.deepcopy(tomllib.loads(text.removeprefix("\ufeff")))
+    table = expected
+    for name in path[:-1]:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise EditError(f"{dotted(path[:-1])} is not a table here")
+    table[path[-1]] = value
+    edited = apply_splices(text, splices).removeprefix("\ufeff")
+    try:
+        changed = tomllib.loads(edited) != expected
+    except tomllib.TOMLDecodeError as error:
+        raise EditError(f"{dotted(path)} cannot be set in place: {error}") from error
+    if changed:
+        raise EditError(f"{dotted(path)} cannot be set without changing something else")
+
+
+def dotted(path: tuple[str, ...], mark: str = '"') -> str:
+    """Return a path as a TOML key, parts quoted where they must be."""
+    return ".".join(part if _BARE_KEY.fullmatch(part) else quote(part, mark) for part in path)
+
+
+def _replacement(document: Document, entry: Entry, value: str) -> Splice:
+    old = document.value(entry)
+    mark = old[0] if old[0] in "\"'" else '"'
+    if old[0] in "\"'" and old in (quote(value, "'"), quote(value)):
+        return Splice(entry.value_start, old, old)
+    return Splice(entry.value_start, old, quote(value, mark))
+
+
+def _insertion(document: Document, table: tuple[str, ...], key: str, value: str) -> Splice:
+    """Find where a new key of the table goes: its own header, an inline table, dotted keys, or a new header."""
+    header = next((item for item in document.headers if item.path == table and not item.is_array), None)
+    if header:
+        return _below_header(document, header, key, value)
+    above = [table[:length] for length in range(len(table), 0, -1)]
+    inline = next((entry for path in above if (entry := _inline_table(document, path))), None)
+    if inline:
+        return _in_inline_table(document, inline, table, key, value)
+    beside = next((entry for path in above if (entry := _dotted_below(document, path))), None)
+    if beside:
+        return _beside_dotted(document, beside, table, key, value)
+    return _new_table(document, table, key, value)
+
+
+def _inline_table(document: Document, path: tuple[str, ...]) -> Entry | None:
+    return next((item for item in document.entries if item.path == path and document.value(item)[0] == "{"), None)
+
+
+def _dotted_below(document: Document, path: tuple[str, ...]) -> Entry | None:
+    """Return the last statement whose dotted key makes the table at this path: no header may name that again."""
+    found = None
+    for entry in document.entries:
+        if not entry.inline and len(entry.table) < len(path) < len(entry.path) and entry.path[: len(path)] == path:
+            found = entry
+    return found
+
+
+def _below_header(document: Document, header: Header, key: str, value: str) -> Splice:
+    """Put the key after the last key of the table, with its indentation, or right below the header."""
+    following = next((item.start for item in document.headers if item.start > header.start), len(document.text))
+    own = [item for item in document.entries if not item.inline and header.end <= item.start < following]
+    indent = _indent(document, own[-1].start) if own else _indent(document, header.start) + _step(document)
+    return _line_at(document, own[-1].end if own else header.end, f"{indent}{key} = {quote(value, _mark(document))}")
+
+
+def _in_inline_table(document: Document, inline: Entry, table: tuple[str, ...], key: str, value: str) -> Splice:
+    body_at = inline.value_start + 1
+    pair = f"{dotted((*table[len(inline.path) :], key), _mark(document))} = {quote(value, _mark(document))}"
+    body = document.text[body_at : inline.value_end - 1]
+    if not body.strip():
+        return Splice(body_at, body, f" {pair} ")
+    return Splice(body_at, "", f" {pair}," if body[0].isspace() else f" {pair}, ")
+
+
+def _beside_dotted(document: Document, beside: Entry, table: tuple[str, ...], key: str, value: str) -> Splice:
+    relative = table[len(beside.table) :]
+    shared = 0
+    while (
+        shared < min(len(relative), len(beside.keys) - 1)
+        and beside.path[len(beside.table) + shared] == relative[shared]
+    ):
+        shared += 1
+    spelt = ".".join([*beside.keys[:shared], dotted((*relative[shared:], key), _mark(document))])
+    line = f"{_indent(document, beside.start)}{spelt} = {quote(value, _mark(document))}"
+    return _line_at(document, beside.end, line)
+
+
+def _new_table(document: Document, table: tuple[str, ...], key: str, value: str) -> Splice:
+    """Append a table at the end: no key that stands there can end up in another table."""
+    text, newline, mark = document.text, newline_of(document.text), _mark(document)
+    sibling = next((item for item in document.headers if item.path[:-1] == table[:-1]), None)
+    indent = _indent(document, sibling.start) if sibling else ""
+    lines = f"{indent}[{dotted(table, mark)}]{newline}{indent}{_step(document)}{key} = {quote(value, mark)}"
+    return Splice(len(text), "", _gap(text, newline) + lines + ("" if _is_open(text) else newline))
+
+
+def prepend_version(text: str, version: int) -> Splice:
+    """Return the splice that gives a text without any statement a configuration version, after its comments."""
+    newline = newline_of(text)
+    return Splice(len(text), "", f"{_gap(text, newline)}version = {version}{newline}")
+
+
+def _is_open(text: str) -> bool:
+    """Say whether the last line does not end: then the text keeps ending without a line break."""
+    return bool(text) and not text.endswith("\n")
+
+
+def _gap(text: str, newline: str) -> str:
+    """Return what sets an appended block off with one blank line."""
+    if not text.strip("\ufeff"):
+        return ""
+    if _is_open(text):
+        return newline * 2
+    return "" if re.search(r"\n[ \t]*\r?\n\Z", text) else newline
+
+
+def _line_at(document: Document, at: int, line: str) -> Splice:
+    """Insert a whole line; a text that ends without a line break still does afterwards."""
+    newline = newline_of(document.text)
+    if at == len(document.text) and _is_open(document.text):
+        return Splice(at, "", newline + line)
+    return Splice(at, "", line + newline)
+
+
+def _indent(document: Document, line_start: int) -> str:
+    return re.compile(r"[ \t]*").match(document.text, line_start).group()
+
+
+def _step(document: Document) -> str:
+    """Return how much deeper than their header the keys of this text stand, judged by the first table below another."""
+    for header in document.headers:
+        if len(header.path) > 1:
+            entry = next((item for item in document.entries if item.table == header.path and not item.inline), None)
+            if entry:
+                deeper = _indent(document, entry.start).removeprefix(_indent(document, header.start))
+                return deeper if len(deeper) <= 8 else "  "
+    return "  "
+
+
+def _mark(document: Document) -> str:
+    """Return the quotes of plugin names in this text."""
+    parts = (part for header in document.headers for part in header.keys)
+    return next((part[0] for part in parts if part[0] in "\"'"), '"')

@@ -1,0 +1,245 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a containerd daemon makes of its configuration files: which registry table it reads, after imports.
+
+Follows C(services/server/config/config.go) (1.x), C(cmd/containerd/server/config/config.go) (2.x) and
+C(plugins/cri/images/plugin.go) of containerd at the tags named beside each rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+V1_CRI = "cri"
+GRPC_CRI = "io.containerd.grpc.v1.cri"
+IMAGES = "io.containerd.cri.v1.images"
+
+# cmd/containerd: the list that 2.2 fills in by itself.
+BUILT_IN_PATHS = "/etc/containerd/certs.d:/etc/docker/certs.d"
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """The rules of one daemon. C(version) is (major, minor, patch)."""
+
+    version: tuple[int, int, int]
+
+    @property
+    def newest_config_version(self) -> int:
+        return 2 if self.version < (2,) else 3 if self.version < (2, 3) else 4
+
+    @property
+    def merges_tables(self) -> bool:
+        """2.0 merges the tables of imported files key by key; 1.x replaces the whole table of a plugin."""
+        return self.version >= (2,)
+
+    @property
+    def migrates_each_file(self) -> bool:
+        """From 2.3 every file is brought to the newest version before it is merged, so v1 and v3 files migrate too."""
+        return self.version >= (2, 3)
+
+    @property
+    def refuses_newer_config(self) -> bool:
+        """1.6.20 takes C(version = 3) and ignores what it does not know; later daemons do not start."""
+        return self.version >= (1, 6, 32) and not (1, 7) <= self.version < (1, 7, 17)
+
+    @property
+    def refuses_bom(self) -> bool:
+        return self.version >= (2,)
+
+    @property
+    def globs_from_parent(self) -> bool:
+        """Before 1.6.29 and 1.7.16 a relative glob was looked up in the daemon's working directory."""
+        return self.version >= (1, 6, 29) and not (1, 7) <= self.version < (1, 7, 16)
+
+    @property
+    def refuses_tls_beside_config_path(self) -> bool:
+        return self.version < (2,)
+
+
+def parse_version(text: str) -> Daemon | None:
+    """Return the rules for a version as CRI and C(containerd --version) print it, None when there is none in it."""
+    match = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return Daemon(tuple(map(int, match.groups()))) if match else None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The registry settings that the daemon will use.
+
+    config_path: "" when none. config_path_file: the file that decides it, "" for the daemon's own default.
+    is_set: a file sets a config_path that is not empty. mirrors, tls: names that have an entry, with the file.
+    version: configuration version after merging; 1 for files without one.
+    """
+
+    config_path: str
+    config_path_file: str
+    is_set: bool
+    mirrors: dict[str, str]
+    tls: dict[str, str]
+    other: dict[str, Any]
+    version: int
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value and the file that it comes from."""
+
+    value: Any
+    file: str
+
+
+@dataclass
+class _Merged:
+    version: int = 0
+    plugins: dict[str, Any] = field(default_factory=dict)
+
+
+def effective_registry(files: list[tuple[str, dict]], daemon: Daemon) -> Registry:
+    """Return what the daemon uses.
+
+    :param files: parsed files with their paths in the order in which the daemon loads them: the main file, then its
+        imports, then theirs.
+    """
+    merged = _merge_new(files) if daemon.migrates_each_file else _merge(files, daemon)
+    plugin_id = _plugin_id(merged, daemon)
+    registry = _table(merged.plugins, plugin_id, "registry")
+    path = registry.get("config_path")
+    value, source = (path.value, path.file) if isinstance(path, Leaf) else (None, "")
+    mirrors = {name: _file_of(tree) for name, tree in _table(registry, "mirrors").items()}
+    if not value and _fills_in(daemon, value, bool(mirrors), merged.version):
+        value, source = BUILT_IN_PATHS, ""
+    return Registry(
+        config_path=value or "",
+        config_path_file=source,
+        is_set=bool(value) and bool(source),
+        mirrors=mirrors,
+        tls={
+            name: _file_of(tree["tls"])
+            for name, tree in _table(registry, "configs").items()
+            if isinstance(tree, dict) and "tls" in tree
+        },
+        other={key: _plain(value) for key, value in registry.items() if key != "config_path"},
+        version=max(merged.version, 1),
+    )
+
+
+def _fills_in(daemon: Daemon, value: str | None, has_mirrors: bool, version: int) -> bool:
+    """Say whether 2.2 and later put their built-in directories in the place of an empty path.
+
+    2.2.0 and 2.2.1 have them as the default of the key, whether there are mirrors or not, and also write them over an
+    empty string while migrating an older file (migrateConfig at v2.2.1); from 2.2.2 only without mirrors.
+    """
+    if daemon.version < (2, 2):
+        return False
+    if daemon.version < (2, 2, 2):
+        return value is None or version < 3
+    return not has_mirrors
+
+
+def registry_tables(main: dict, daemon: Daemon) -> list[tuple[str, ...]]:
+    """Return the registry tables of the main file that the daemon may read, the most likely one first.
+
+    Which of them takes effect also depends on the imports: the caller tries them with effective_registry.
+    """
+    version = main.get("version", 0)
+    if daemon.version < (2,):
+        names = [V1_CRI if version < 2 else GRPC_CRI]
+    elif version >= 4 or (version < 2 and not daemon.migrates_each_file):
+        names = [IMAGES]
+    elif version == 3:
+        names = [IMAGES, GRPC_CRI] if daemon.migrates_each_file else [IMAGES]
+    else:
+        names = [GRPC_CRI if version == 2 else V1_CRI, IMAGES, GRPC_CRI]
+    # The old table comes first: where both exist it replaces the new one.
+    in_use = [name for name in (GRPC_CRI, V1_CRI, IMAGES) if "registry" in _table(main, "plugins", name)]
+    ordered = [name for name in in_use if name in names] + names
+    return [("plugins", name, "registry") for name in dict.fromkeys(ordered)]
+
+
+def _plugin_id(merged: _Merged, daemon: Daemon) -> str:
+    if daemon.version >= (2,):
+        return IMAGES
+    return V1_CRI if merged.version < 2 else GRPC_CRI
+
+
+def _merge(files: list[tuple[str, dict]], daemon: Daemon) -> _Merged:
+    """Merge as 1.x and 2.0 to 2.2 do: first merge, then migrate the result by its final version."""
+    merged = _Merged()
+    for path, parsed in files:
+        version = parsed.get("version", 0)
+        plugins = _leaves(parsed.get("plugins", {}), path)
+        if not daemon.merges_tables:
+            merged.version = version or merged.version
+            merged.plugins.update(plugins)
+            continue
+        if version < 2:
+            plugins = _rename_v1(plugins)
+            # MigrateConfigTo(out.Version): the version that was reached so far, the newest one for the main file.
+            version = merged.version or daemon.newest_config_version
+        merged.version = version
+        _deep_merge(merged.plugins, plugins)
+    if daemon.merges_tables and merged.version < 3:
+        _migrate_registry(merged.plugins)
+    return merged
+
+
+def _merge_new(files: list[tuple[str, dict]]) -> _Merged:
+    """Merge as 2.3 and later do: each file is migrated to version 4 by itself, then merged."""
+    merged = _Merged(version=files[0][1].get("version", 0))
+    for path, parsed in files:
+        plugins = _leaves(parsed.get("plugins", {}), path)
+        version = parsed.get("version", 0)
+        if version < 2:
+            plugins = _rename_v1(plugins)
+        if version < 4:
+            _migrate_registry(plugins)
+        _deep_merge(merged.plugins, plugins)
+    return merged
+
+
+def _rename_v1(plugins: dict) -> dict:
+    return {GRPC_CRI if name == V1_CRI else name: value for name, value in plugins.items()}
+
+
+def _migrate_registry(plugins: dict) -> None:
+    """Replace the new registry table with the old one where that exists (migrateConfig in plugins/cri/images)."""
+    old = _table(plugins, GRPC_CRI)
+    if "registry" in old:
+        plugins.setdefault(IMAGES, {})["registry"] = old["registry"]
+
+
+def _deep_merge(into: dict, new: dict) -> None:
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _deep_merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _leaves(tree: Any, file: str) -> Any:
+    if isinstance(tree, dict):
+        return {key: _leaves(value, file) for key, value in tree.items()}
+    return Leaf(tree, file)
+
+
+def _plain(tree: Any) -> Any:
+    return {key: _plain(value) for key, value in tree.items()} if isinstance(tree, dict) else tree.value
+
+
+def _file_of(tree: Any) -> str:
+    """Return the file of any leaf below."""
+    if isinstance(tree, Leaf):
+        return tree.file
+    return next((found for value in tree.values() if (found := _file_of(value))), "")
+
+
+def _table(tree: dict, *path: str) -> dict:
+    """Return the table at a path, empty when it is absent or no table."""
+    for name in path:
+        tree = tree.get(name)
+        if not isinstance(tree, dict):
+            return {}
+    return tree
