@@ -10,9 +10,7 @@ much of the grammar as that needs; the controller parses the same text with C(to
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
-
-Path = tuple[str, ...]
+from typing import NamedTuple
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _STRINGS = (

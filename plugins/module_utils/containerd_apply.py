@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write a planned change of containerd's configuration, restart the daemon, prove CRI, or put everything back.
+
+Each change has a journal entry: begun before the first write, applied when the bytes are on disk, committed when CRI
+was proven. A run that was killed leaves it unfinished, and the next run proves or undoes it first.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import time
+
+from .containerd_node import ask_cri, read_units, running_containers, start_ticks
+from .cri import CriClient, CriError
+from .files import ContentChanged, Snapshot, read_snapshot, restore, sha256, write_atomic
+from .journal import BEGUN, Journal
+from .probe import run_command
+
+KIND = "containerd_config"
+LOCK_TIMEOUT_S = 30
+POLL_S = 0.2
+LOG_LINES = 12
+_TELLING_LOG = re.compile(r"level=(error|fatal|warning|panic)|^containerd: |panic:|[Ff]ailed")
+
+
+class ApplyError(Exception):
+    """The change was not made, or was put back. C(result) holds what the module returns beside the message."""
+
+    def __init__(self, message, **result):
+        super().__init__(message)
+        self.result = result
+
+
+def apply(plan, journal=None):
+    """Carry out a plan under the journal's lock.
+
+    :param plan: writes ([{path, expected_sha256, content (base64 or None)}]), note (what a restart needs: unit,
+        socket, restart, health_timeout in seconds, config_path that must be loaded afterwards, conditions that CRI
+        reported true before), resume (whether an unfinished entry was seen).
+    :returns: changed, restarted, cri_ready, backup (journal entry), recovered (what was done about a killed run).
+    :raises ApplyError: nothing is changed, or the node is back where it was; the message says which.
+    """
+    journal = journal or Journal()
+    result = {"changed": False, "restarted": False, "cri_ready": None, "backup": "", "recovered": ""}
+    with journal.lock(LOCK_TIMEOUT_S):
+        for entry in journal.unfinished(KIND):
+            finish(journal, entry, result)
+        if plan["writes"]:
+            change(journal, plan["writes"], plan["note"], result)
+    return result
+
+
+def change(journal, writes, note, result):
+    """Write, restart, prove, commit; or put back."""
+    snapshots = [read_snapshot(item["path"]) for item in writes]
+    contents = [None if item["content"] is None else base64.b64decode(item["content"]) for item in writes]
+    for item, snapshot in zip(writes, snapshots):
+        if snapshot.sha256 != item["expected_sha256"]:
+            raise ApplyError(f"{snapshot.path} was changed by somebody else since it was read; run again")
+    containers = running_containers(note["socket"]) if note["restart"] else {}
+    note = {**note, "containers": containers, "since": int(time.time())}
+    planned = {
+        snapshot.path: "" if content is None else sha256(content) for snapshot, content in zip(snapshots, contents)
+    }
+    entry = journal.begin(KIND, snapshots, planned, note)
+    try:
+        for snapshot, content in zip(snapshots, contents):
+            write(snapshot, content)
+    except (OSError, ContentChanged) as error:
+        journal.roll_back(entry)
+        raise ApplyError(f"{error}; nothing was changed and containerd was not restarted") from error
+    journal.applied(entry)
+    prove(journal, entry, result)
+
+
+def write(snapshot, content):
+    """Replace, create or remove one file, if it still is what the snapshot says."""
+    if content is None:
+        if read_snapshot(snapshot.path).sha256 != snapshot.sha256:
+            raise ContentChanged(f"{snapshot.path} changed since it was read; run again")
+        restore(Snapshot(snapshot.path, None, "", None, None, None))
+        return
+    os.makedirs(os.path.dirname(snapshot.path), mode=0o755, exist_ok=True)
+    write_atomic(snapshot.path, content, expected_sha256=snapshot.sha256)
+
+
+def prove(journal, entry, result):
+    """Restart the daemon for an applied entry and commit it, or roll it back and fail."""
+    note = entry.note
+    result["changed"] = True
+    result["backup"] = str(journal.directory / entry.name)
+    if not note["restart"]:
+        journal.commit(entry)
+        result["backup"] = str(journal.directory / entry.name)
+        return
+    reason = restart(note, note["config_path"])
+    result["restarted"] = True
+    if reason:
+        roll_back(journal, entry, result, reason)
+    journal.commit(entry)
+    result["cri_ready"] = True
+    result["backup"] = str(journal.directory / entry.name)
+    lost = lost_containers(note["containers"], note["socket"])
+    if lost:
+        raise ApplyError(
+            f"{note['unit']} was restarted and CRI serves the new configuration, but containers that ran before do "
+            f"not run any more: {', '.join(lost)}; look at their pods before other nodes follow",
+            **result,
+        )
+
+
+def roll_back(journal, entry, result, reason):
+    """Put the previous bytes back, restart, probe; always raises, saying how the node is now."""
+    note = entry.note
+    log = read_log(note["unit"], note["since"])
+    journal.roll_back(entry)
+    left = "; ".join(f"{item['path']} was left: {item['reason']}" for item in entry.left)
+    run_command(["systemctl", "reset-failed", "--", note["unit"]])
+    again = restart(note, None)
+    result.update(changed=False, rolled_back=True, cri_ready=not again, backup=str(journal.directory / entry.name))
+    state = f"CRI still does not serve ({again})" if again else "CRI serves again"
+    put_back = left or "the previous configuration was put back"
+    raise ApplyError(f"{reason}; {put_back}, {note['unit']} was restarted: {state}", log=log, **result)
+
+
+def finish(journal, entry, result):
+    """Prove or undo what a killed run left.
+
+    Nothing written: the entry is closed. Everything written: the restart and the proof are made up for. In between:
+    what was written is put back.
+    """
+    current = {snapshot.path: read_snapshot(snapshot.path).sha256 for snapshot in entry.files}
+    before = {snapshot.path: snapshot.sha256 for snapshot in entry.files}
+    name = entry.name
+    if current == entry.planned:
+        if entry.state == BEGUN:
+            journal.applied(entry)
+        prove(journal, entry, result)
+        result["recovered"] = f"the change of the killed run {name} was completed and proven"
+        return
+    journal.roll_back(entry)
+    if current == before:
+        result["recovered"] = f"the killed run {name} had changed nothing"
+        return
+    result["changed"] = True
+    left = "; ".join(f"{item['path']} was left: {item['reason']}" for item in entry.left)
+    result["recovered"] = f"the killed run {name} was undone" + (f"; {left}" if left else "")
+
+
+def restart(note, config_path):
+    """Restart the unit and wait until CRI serves.
+
+    :param config_path: registry directory that the daemon must report; None accepts any.
+    :returns: why it does not serve within the time, empty when it does.
+    """
+    unit, deadline = note["unit"], time.monotonic() + note["health_timeout"]
+    old_pid = read_units([unit]).get(unit, {}).get("MainPID")
+    rc, _out, err = run_command(["systemctl", "restart", "--no-block", "--", unit])
+    if rc:
+        return f"systemctl restart {unit} failed: {err.strip()}"
+    reason = "the daemon was not started yet"
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        properties = read_units([unit]).get(unit, {})
+        if properties.get("ActiveState") == "failed":
+            return f"{unit} failed to start"
+        if properties.get("MainPID") in ("0", old_pid) or properties.get("ActiveState") != "active":
+            reason = f"{unit} is {properties.get('ActiveState', 'unknown')}"
+            continue
+        cri = ask_cri(note["socket"])
+        if cri["serving"] and set(note["conditions"]) <= set(cri["conditions"]):
+            loaded = cri["loaded_config_path"]
+            if None not in (loaded, config_path) and loaded != config_path:
+                return f"the daemon serves with config_path {loaded!r}, not {config_path!r}"
+            return ""
+        missing = ", ".join(sorted(set(note["conditions"]) - set(cri["conditions"])))
+        reason = cri["error"] or f"CRI does not report {missing}, as it did before"
+        if cri["code"] == "UNIMPLEMENTED":
+            return f"{unit} runs, but its CRI plugin did not load: {reason}"
+    return f"CRI did not serve within {note['health_timeout']} s: {reason}"
+
+
+def lost_containers(before, socket):
+    """Return the names of containers whose process ended with the restart; one that ended with code 0 is not lost."""
+    gone = {key: item for key, item in before.items() if start_ticks(item["pid"]) != item["started"]}
+    lost = []
+    for key, item in sorted(gone.items()):
+        try:
+            with CriClient(socket) as client:
+                if client.container_status(key)["exit_code"] == 0:
+                    continue
+        except CriError:
+            continue
+        lost.append(item["name"])
+    return lost
+
+
+def read_log(unit, since):
+    """Return the telling lines that a unit logged since a time (seconds since the epoch), at most LOG_LINES."""
+    _rc, out, _err = run_command(
+        ["journalctl", "-u", unit, "--since", f"@{since}", "-n", "400", "-o", "cat", "--no-pager", "-q"]
+    )
+    lines = [line[:500] for line in out.splitlines()]
+    return ([line for line in lines if _TELLING_LOG.search(line)] or lines)[-LOG_LINES:]
+
+
+def undo_record(path, journal=None):
+    """Return the bytes that a file had before this module's first change of it, as far as the journal leads back.
+
+    :returns: C({content (base64 or None), entries, matches}); C(matches) is false when somebody changed the file
+        since. None when the module never changed it.
+    """
+    snapshot = read_snapshot(path)
+    changes = [
+        entry
+        for entry in (journal or Journal()).history(KIND, snapshot.path)
+        if entry.state == "committed" and not entry.note["undo"]
+    ]
+    if not changes:
+        return None
+    followed = []
+    for entry in changes:
+        if entry.planned[snapshot.path] == snapshot.sha256:
+            snapshot = next(item for item in entry.files if item.path == snapshot.path)
+            followed.append(entry.name)
+    befores = {item.sha256 for entry in changes for item in entry.files if item.path == snapshot.path}
+    content = None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii")
+    return {"content": content, "entries": followed, "matches": snapshot.sha256 in befores}

@@ -1,0 +1,229 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node says about its containerd: unit, process, configuration files with imports, CRI. Reads only."""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import json
+import os
+import re
+
+from .containerd_toml import ScanError, decode_string, scan, strings_in
+from .cri import CriClient, CriError
+from .files import read_snapshot
+from .probe import (
+    DEFAULT_CONFIG,
+    DEFAULT_SOCKET,
+    find_binary,
+    flag_value,
+    parse_os_release,
+    parse_units,
+    read_text,
+    run_command,
+)
+
+UNIT = "containerd.service"
+# Units that run a containerd of their own.
+OTHER_UNITS = (
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "k0scontroller.service",
+    "k0sworker.service",
+    "snap.microk8s.daemon-containerd.service",
+)
+UNIT_PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "MainPID",
+    "KillMode",
+    "Restart",
+    "FragmentPath",
+    "DropInPaths",
+    "RequiredBy",
+    "BoundBy",
+    "ConsistsOf",
+)
+# Paths that only a certain owner of the configuration has.
+MARKS = ("/etc/eks", "/usr/bin/nodeadm", "/etc/k0s/containerd.toml")
+CRI_TIMEOUT_S = 10
+MAX_IMPORTS = 200
+
+
+def observe(config_file):
+    """Return all facts that the controller decides on, as JSON-serializable values.
+
+    :param config_file: the path that the user gave, empty for what the daemon reads.
+    """
+    units = read_units((UNIT, *OTHER_UNITS))
+    unit = units.get(UNIT, {})
+    argv, daemon_config = command_line(unit)
+    files = read_files(config_file or daemon_config)
+    socket = flag_value(argv, "address", "a") or socket_of(files["files"]) or DEFAULT_SOCKET
+    binary = find_binary(int(unit.get("MainPID") or 0))
+    cri = ask_cri(socket)
+    return {
+        "binary": binary,
+        "version": cri["version"] or version_of(binary),
+        "unit": unit,
+        "other_units": sorted(name for name in OTHER_UNITS if units.get(name, {}).get("ActiveState") == "active"),
+        "dependents": active_dependents(unit),
+        "daemon_config": daemon_config,
+        "socket": socket,
+        "cri": cri,
+        "os": parse_os_release(read_text("/etc/os-release") or ""),
+        "marks": [path for path in MARKS if os.path.exists(path)],
+        **files,
+    }
+
+
+def command_line(unit):
+    """Return the arguments of the running daemon (empty when it does not run) and the file that they make it read."""
+    pid = int(unit.get("MainPID") or 0)
+    argv = (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
+    return argv, flag_value(argv, "config", "c") or DEFAULT_CONFIG
+
+
+def daemon_socket():
+    """Return the socket of the running daemon, from its command line, else its files, else the default."""
+    argv, config_file = command_line(read_units((UNIT,)).get(UNIT, {}))
+    return flag_value(argv, "address", "a") or socket_of(read_files(config_file)["files"]) or DEFAULT_SOCKET
+
+
+def read_units(names):
+    """Return C({unit: {property: value}}); empty where systemd does not answer."""
+    rc, out, _err = run_command(["systemctl", "show", "--property=" + ",".join(UNIT_PROPERTIES), "--", *names])
+    return parse_units(out) if rc == 0 else {}
+
+
+def active_dependents(unit):
+    """Return the active units that systemd restarts with this one (systemd.unit(5): Requires, BindsTo, PartOf)."""
+    names = sorted({name for key in ("RequiredBy", "BoundBy", "ConsistsOf") for name in unit.get(key, "").split()})
+    units = read_units(names) if names else {}
+    return [name for name in names if units.get(name, {}).get("ActiveState") == "active"]
+
+
+def version_of(binary):
+    """Return the version that the binary prints, empty when it does not."""
+    if not binary:
+        return ""
+    rc, out, _err = run_command([binary, "--version"])
+    match = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", out) if rc == 0 else None
+    return match.group(1) if match else ""
+
+
+def read_files(config_file):
+    """Read the main file and its imports in the order in which containerd loads them (LoadConfig: first in, first out).
+
+    :returns: C(config_file) as the real path, C(files) as [{path, sha256, content (base64 or None)}], and
+        C(relative_globs), the imports whose place depends on the daemon's version.
+    """
+    files, globs, seen = [], [], set()
+    pending = [os.path.abspath(config_file)]
+    while pending and len(files) < MAX_IMPORTS:
+        path = pending.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        snapshot = read_snapshot(path)
+        content = None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii")
+        files.append({"path": path, "real_path": snapshot.path, "sha256": snapshot.sha256, "content": content})
+        for pattern in imports_in(snapshot.content):
+            if "*" in pattern and not os.path.isabs(pattern):
+                globs.append(f"{path}: {pattern}")
+            absolute = os.path.join(os.path.dirname(path), os.path.normpath(pattern))
+            pending += expand(absolute) if "*" in absolute else [absolute]
+    return {"config_file": files[0]["path"], "files": files, "relative_globs": globs}
+
+
+def imports_in(content):
+    """Return the C(imports) of a file; none when it is absent or not TOML, which the controller explains."""
+    try:
+        document = scan((content or b"").decode("utf-8"))
+    except (UnicodeDecodeError, ScanError):
+        return []
+    entry = document.find(("imports",))
+    return (strings_in(document.value(entry)) if entry else None) or []
+
+
+def expand(pattern):
+    """Return the paths that match, in Go's order: by name, hidden ones included (path/filepath.Glob)."""
+    directory, name = os.path.split(pattern)
+    if not name:
+        return [pattern] if os.path.exists(pattern) else []
+    parents = expand(directory) if re.search(r"[*?\[]", directory) else [directory]
+    name = name.replace("[^", "[!")
+    found = []
+    for parent in parents:
+        try:
+            children = sorted(os.listdir(parent))
+        except OSError:
+            continue
+        found += [os.path.join(parent, child) for child in children if fnmatch.fnmatchcase(child, name)]
+    return found
+
+
+def socket_of(files):
+    """Return the socket that the files configure, empty when none does; the last file wins."""
+    found = ""
+    for item in files:
+        try:
+            document = scan(base64.b64decode(item["content"] or "").decode("utf-8"))
+        except (UnicodeDecodeError, ScanError):
+            continue
+        for path in (("grpc", "address"), ("plugins", "io.containerd.server.v1.grpc", "address")):
+            entry = document.find(path)
+            if entry:
+                found = decode_string(document.value(entry)) or found
+    return found
+
+
+def ask_cri(socket):
+    """Return whether CRI serves, and the registry directory that the daemon has loaded (None when it does not say)."""
+    found = {"serving": False, "error": "", "code": "", "version": "", "conditions": [], "loaded_config_path": None}
+    try:
+        with CriClient(socket, timeout_s=CRI_TIMEOUT_S) as client:
+            found["version"] = client.version()["runtime_version"]
+            status = client.status(verbose=True)
+    except CriError as error:
+        found["error"], found["code"] = str(error), error.code_name
+        return found
+    conditions = {item["type"]: item for item in status["conditions"]}
+    found["conditions"] = sorted(name for name, item in conditions.items() if item["status"])
+    found["serving"] = "RuntimeReady" in found["conditions"]
+    if not found["serving"]:
+        runtime = conditions.get("RuntimeReady", {"reason": "no condition RuntimeReady", "message": ""})
+        found["error"] = f"{runtime['reason']}: {runtime['message']}"
+    found["loaded_config_path"] = loaded_config_path(status["info"])
+    return found
+
+
+def loaded_config_path(info):
+    """Return C(registry.config_path) out of the verbose CRI status, None when the daemon does not report it."""
+    try:
+        return json.loads(info["config"])["registry"]["configPath"]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def running_containers(socket):
+    """Return C({id: {name, pid, started}}) of the running containers; C(started) tells a reused pid apart."""
+    found = {}
+    with CriClient(socket, timeout_s=CRI_TIMEOUT_S) as client:
+        for container in client.containers():
+            if container["state"] != "CONTAINER_RUNNING":
+                continue
+            info = client.container_status(container["id"], verbose=True)["info"]
+            pid = json.loads(info["info"])["pid"]
+            found[container["id"]] = {"name": container["name"], "pid": pid, "started": start_ticks(pid)}
+    return found
+
+
+def start_ticks(pid):
+    """Return the start time of a process in clock ticks, None when it is gone (proc(5), field 22 of stat)."""
+    stat = read_text(f"/proc/{pid}/stat")
+    return int(stat.rpartition(")")[2].split()[19]) if stat else None

@@ -1,0 +1,203 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: containerd_config
+short_description: Set containerd's registry directory without breaking the node
+version_added: 0.1.0
+description:
+  - Sets the registry C(config_path) in the table that the daemon of this node reads, for configuration versions 1 to 4
+    and containerd 1.6 to 2.4. Every byte that the change does not concern stays as it is.
+  - Judges the effective configuration, after imports and migrations, with the rules of the running daemon.
+  - Restarts the daemon only when what it uses changes, proves CRI over its socket and that running containers kept
+    their processes, and puts the previous bytes back when CRI does not serve.
+  - Every change has an entry in the journal on the node (C(/var/lib/portcullis/journal), readable for root only). A run
+    that was killed is completed or undone by the next one.
+  - Refuses, with a finding and before anything is touched, a file that cannot be edited safely, a file that another
+    program writes, C(mirrors) beside which CRI would not load, a unit whose restart would kill pods, and a daemon whose
+    CRI does not serve already.
+  - Credentials in the configuration are never part of the result, nor of the diff.
+author:
+  - The Portcullis developers (@portcullis)
+options:
+  config_file:
+    description:
+      - The configuration file on the node.
+      - The default is what the running daemon reads, from its command line, else V(/etc/containerd/config.toml).
+    type: path
+  registry_config_path:
+    description:
+      - The directory with a C(hosts.toml) for each registry. One absolute directory. A colon-separated list is refused,
+        since containerd 2.1 and later take it as one name and ignore every C(hosts.toml).
+      - If it is given, it becomes the effective value. If it is omitted, a path that a file already sets is kept, and
+        V(/etc/containerd/certs.d) is written where none is set.
+    type: path
+  restart:
+    description:
+      - V(auto) restarts the daemon when its effective configuration changes, and proves it.
+      - V(never) only writes the file. The change takes effect, unproven, with the next start of the daemon.
+    type: str
+    choices: [auto, never]
+    default: auto
+  health_timeout:
+    description: Seconds within which CRI must serve after the restart, otherwise the change is put back.
+    type: int
+    default: 60
+  state:
+    description:
+      - V(present) makes the registry directory effective.
+      - V(absent) gives the file back, byte for byte, as it was before this module first changed it. If somebody else
+        changed it since, nothing is touched and a finding says so. Without a change of this module there is nothing to
+        do.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Predicts the write and the restart; whether CRI serves afterwards is only known in a real run.
+  diff_mode:
+    support: full
+    details: Credentials are masked.
+  idempotent:
+    support: full
+notes:
+  - A run without a change takes one trip to the node, a run with a change two.
+"""
+
+EXAMPLES = r"""
+- name: Use /etc/containerd/certs.d where no registry directory is set yet
+  portcullis.fleet.containerd_config:
+  become: true
+
+- name: Use this directory on every node, and give the daemon two minutes
+  portcullis.fleet.containerd_config:
+    registry_config_path: /etc/containerd/certs.d
+    health_timeout: 120
+  become: true
+
+- name: Give the original file back
+  portcullis.fleet.containerd_config:
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+config_file:
+  description: The file that was judged and, where needed, edited.
+  returned: when containerd is on the node
+  type: str
+  sample: /etc/containerd/config.toml
+config_version:
+  description: Configuration version that the daemon arrives at; 1 for a file without C(version).
+  returned: when the file can be read
+  type: int
+  sample: 2
+owner:
+  description: The program that writes the file; V(administrator) when none was recognised.
+  returned: when containerd is on the node
+  type: str
+  sample: administrator
+effective_config_path:
+  description: Registry directory that the daemon uses, in check mode would use, after this task. Empty when none.
+  returned: when the file can be read
+  type: str
+  sample: /etc/containerd/certs.d
+imports:
+  description: The imported files that exist, in the order in which the daemon loads them.
+  returned: when containerd is on the node
+  type: list
+  elements: str
+  sample: [/etc/containerd/conf.d/99-nvidia.toml]
+warnings:
+  description: What works but deserves attention. Ansible prints them.
+  returned: when there are any
+  type: list
+  elements: str
+findings:
+  description: Why nothing was changed, as findings with C(id), C(severity), C(requirement), C(node), C(observed),
+    C(expected) and C(remedy).
+  returned: when containerd is on the node
+  type: list
+  elements: dict
+restarted:
+  description: Whether the daemon was restarted, in check mode would be.
+  returned: when containerd is on the node
+  type: bool
+cri_ready:
+  description: Whether CRI served when it was last asked.
+  returned: when containerd is on the node
+  type: bool
+rolled_back:
+  description: Whether the change was put back because CRI did not serve with it. The task then fails.
+  returned: when containerd is on the node
+  type: bool
+backup:
+  description: The journal entry on the node that holds the previous bytes.
+  returned: when a file was written
+  type: str
+  sample: /var/lib/portcullis/journal/0000000001-containerd_config-committed.json
+recovered:
+  description: What was done about an earlier run that was killed.
+  returned: when there was one
+  type: str
+log:
+  description: The telling lines of the daemon's log, without credentials.
+  returned: when the change was put back
+  type: list
+  elements: str
+diff:
+  description: The file before and after, credentials masked.
+  returned: in diff mode
+  type: dict
+"""
+
+import json
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.containerd_apply import ApplyError, apply, undo_record
+from ..module_utils.containerd_node import observe
+from ..module_utils.journal import Journal, JournalError
+
+ARGUMENT_SPEC = {
+    "config_file": {"type": "path"},
+    "registry_config_path": {"type": "path"},
+    "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "health_timeout": {"type": "int", "default": 60},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    # Given by the action plugin only: JSON of what to write, with the node's whole configuration inside. One string,
+    # because Ansible hides every string inside a secret dict, paths and unit names included, from the result.
+    "_plan": {"type": "str", "no_log": True},
+}
+
+
+def read(params):
+    """Return the facts of the first trip."""
+    facts = observe(params["config_file"] or "")
+    journal = Journal()
+    facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
+    if params["state"] == "absent":
+        facts["undo"] = undo_record(facts["config_file"], journal)
+    return facts
+
+
+def main():
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        if module.params["_plan"]:
+            module.exit_json(**apply(json.loads(module.params["_plan"])))
+        module.exit_json(changed=False, facts=read(module.params))
+    except ApplyError as error:
+        module.fail_json(msg=str(error), **error.result)
+    except (JournalError, OSError) as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

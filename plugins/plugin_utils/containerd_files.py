@@ -1,0 +1,106 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""containerd configuration files as text and as values, or the reason why a file is neither."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+
+from ..module_utils.containerd_toml import ScanError, scan
+from .containerd_effective import Daemon
+
+BOM = "\ufeff"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TEMPLATE = re.compile(r"\{\{|\{%")
+_LONE_CR = re.compile(r"\r(?!\n)")
+
+
+class UnreadableError(Exception):
+    """A file that cannot be edited. C(finding_id) names the kind, the text is file, line and reason."""
+
+    def __init__(self, finding_id: str, reason: str, remedy: str):
+        super().__init__(reason)
+        self.finding_id = finding_id
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One file: its text as it stands, byte order mark included, and its values."""
+
+    path: str
+    text: str
+    values: dict
+
+    @property
+    def has_statements(self) -> bool:
+        return bool(self.values)
+
+
+def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
+    """Return a file's text and values.
+
+    :raises UnreadableError: the daemon would not take the file, or it is the template of one.
+    """
+    text = _decode(path, content)
+    if text.startswith(BOM) and daemon.refuses_bom:
+        raise UnreadableError(
+            "containerd.byte_order_mark",
+            f"{path} line 1: a byte order mark, which containerd 2.0 and later refuse",
+            "save the file as UTF-8 without a byte order mark",
+        )
+    if match := _LONE_CR.search(text):
+        raise UnreadableError(
+            "containerd.config_invalid",
+            f"{path} line {text.count(chr(10), 0, match.start()) + 1}: a carriage return without a line feed",
+            "end lines with LF or CR LF",
+        )
+    try:
+        values = tomllib.loads(text.removeprefix(BOM))
+        scan(text)
+    except (tomllib.TOMLDecodeError, ScanError) as error:
+        raise _explain(path, text, error) from error
+    return ConfigFile(path, text, values)
+
+
+def _decode(path: str, content: bytes) -> str:
+    if content.startswith(_UTF16_MARKS) or b"\0" in content:
+        raise UnreadableError(
+            "containerd.config_encoding",
+            f"{path} line 1: expected UTF-8, found UTF-16 or a binary file (PowerShell's > writes UTF-16)",
+            "convert the file to UTF-8 without a byte order mark, such as with iconv -f UTF-16 -t UTF-8",
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError(
+            "containerd.config_encoding",
+            f"{path} line {line}: byte 0x{content[error.start]:02x} is not UTF-8",
+            "save the file as UTF-8",
+        ) from error
+
+
+def _explain(path: str, text: str, error: tomllib.TOMLDecodeError | ScanError) -> UnreadableError:
+    """Say line and reason; a template is named as such, since its cure is another one."""
+    if isinstance(error, ScanError):
+        line, reason = error.line, error.reason
+    else:
+        reason = str(error)
+        match = re.search(r"\(at line (\d+)", reason)
+        line = int(match.group(1)) if match else text.count("\n") + 1
+    if template := _TEMPLATE.search(text):
+        at = text.count("\n", 0, template.start()) + 1
+        return UnreadableError(
+            "containerd.config_template",
+            f"{path} line {at}: {template.group()} begins a template expression, so this is the source of a "
+            f"configuration, not one (line {line}: {reason})",
+            "change the values that the template is rendered with",
+        )
+    return UnreadableError(
+        "containerd.config_invalid",
+        f"{path} line {line}: {reason}",
+        "correct that line; containerd does not start with this file",
+    )

@@ -1,0 +1,183 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One task of containerd_config on one node: from what was read to the plan, and to the result in documented keys."""
+
+from __future__ import annotations
+
+import base64
+
+from .containerd_effective import parse_version
+from .containerd_gate import judge_change
+from .containerd_owners import find_owner
+from .containerd_plan import Options, Plan, plan_present, plan_restore
+from .containerd_secrets import find_secrets, mask
+
+
+class ConfigTask:
+    """One run on one node: what was read, the plan, and the result in the documented keys."""
+
+    def __init__(self, arguments: dict, facts: dict, host: str):
+        self.facts = facts
+        self.host = host
+        self.restart_allowed = arguments.get("restart", "auto") == "auto"
+        self.health_timeout = int(arguments.get("health_timeout", 60))
+        self.state = arguments.get("state", "present")
+        self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
+        self.daemon = parse_version(facts["version"])
+        self.plan = self._plan(arguments.get("registry_config_path")) if self.daemon else Plan()
+        self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
+        self.owner = find_owner(
+            facts["config_file"],
+            (self.files[facts["config_file"]] or b"").decode("utf-8", "replace"),
+            facts["os"]["id"],
+            facts["marks"],
+        )
+        if not self.daemon:
+            self.plan.refuse(
+                "containerd.version_unknown",
+                f"containerd said {facts['version']!r} when asked for its version",
+                "a version such as 1.7.24, since each line reads other tables",
+                f"check that {facts['binary'] or 'containerd'} --version answers",
+            )
+        elif self.plan.writes:
+            self._gate()
+
+    def _plan(self, directory: str | None) -> Plan:
+        if self.state == "present":
+            return plan_present(self.files, self.daemon, Options(directory))
+        undo = self.facts["undo"]
+        if undo is None:
+            return plan_restore(self.files, self.daemon, self.files[self.facts["config_file"]])
+        if not undo["matches"]:
+            return Plan().refuse(
+                "containerd.changed_since",
+                f"{self.facts['config_file']} was changed by somebody else after the last journal entry",
+                "the file as this module left it, so that the original bytes can be given back",
+                "take the setting out by hand; the journal on the node has every previous content",
+            )
+        return plan_restore(self.files, self.daemon, _decode(undo["content"]))
+
+    def _contents(self) -> list[bytes | None]:
+        return [*self.files.values(), *(write.after for write in self.plan.writes)]
+
+    @property
+    def will_restart(self) -> bool:
+        """A restart is needed when what the daemon uses changes; an unreadable side counts as a change."""
+        changes = self.plan.before is None or self.plan.before != self.plan.after
+        return bool(self.plan.writes) and self.restart_allowed and changes
+
+    @property
+    def needs_second_trip(self) -> bool:
+        return bool(self.plan.writes or self.facts["unfinished"])
+
+    def _gate(self) -> None:
+        findings = judge_change(self.facts, self.owner, self.will_restart)
+        if findings:
+            self.plan.writes = []
+            self.plan.after = self.plan.before
+            self.plan.findings += findings
+
+    def prediction(self) -> dict:
+        """Return the result as far as it is known before anything is written."""
+        plan, facts = self.plan, self.facts
+        result = {
+            "changed": bool(plan.writes),
+            "config_file": facts["config_file"],
+            "owner": self.owner.name,
+            "imports": [item["path"] for item in facts["files"][1:] if item["sha256"]],
+            "findings": [{**item, "node": self.host} for item in plan.findings],
+            "restarted": self.will_restart,
+            "cri_ready": facts["cri"]["serving"],
+            "rolled_back": False,
+        }
+        if plan.after:
+            result["config_version"] = plan.after.version
+            result["effective_config_path"] = plan.after.config_path
+        warnings = self._warnings()
+        if warnings:
+            result["warnings"] = warnings
+        if plan.writes:
+            result["diff"] = [self._diff(write) for write in plan.writes]
+        if plan.findings:
+            result["failed"] = True
+            result["msg"] = " | ".join(
+                f"{item['id']}: {item['observed']}; expected {item['expected']}; {item['remedy']}"
+                for item in result["findings"]
+            )
+        return self._masked(result)
+
+    def _warnings(self) -> list[str]:
+        warnings = list(self.plan.warnings)
+        if self.facts["config_file"] != self.facts["daemon_config"]:
+            warnings.append(
+                f"the running daemon reads {self.facts['daemon_config']}, not the given {self.facts['config_file']}"
+            )
+        if self.plan.writes and not self.restart_allowed:
+            warnings.append("restart=never: the change takes effect, unproven, when containerd is started again")
+        loaded = self.facts["cri"]["loaded_config_path"]
+        if self.plan.after and not self.plan.writes and loaded not in (None, self.plan.after.config_path):
+            warnings.append(
+                f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with {loaded!r} since "
+                "its last start: restart it"
+            )
+        if self.facts["unfinished"]:
+            warnings.append(f"a run was killed here before: {', '.join(self.facts['unfinished'])}")
+        return warnings
+
+    def _diff(self, write) -> dict:
+        before, after = ((content or b"").decode("utf-8", "replace") for content in (write.before, write.after))
+        return {"before_header": write.path, "after_header": write.path, "before": before, "after": after}
+
+    def node_plan(self) -> dict:
+        """Return what the node half writes and proves."""
+        digests = {item["path"]: item["sha256"] for item in self.facts["files"]}
+        return {
+            "writes": [
+                {"path": write.path, "expected_sha256": digests[write.path], "content": _encode(write.after)}
+                for write in self.plan.writes
+            ],
+            "note": {
+                "unit": "containerd.service",
+                "socket": self.facts["socket"],
+                "restart": self.will_restart,
+                "health_timeout": self.health_timeout,
+                "config_path": self.plan.after.config_path if self.plan.after else None,
+                "conditions": self.facts["cri"]["conditions"],
+                "undo": self.state == "absent",
+            },
+        }
+
+    def outcome(self, predicted: dict, written: dict) -> dict:
+        """Merge what the node did into what was predicted."""
+        result = {**predicted, **written}
+        if result["cri_ready"] is None:
+            result["cri_ready"] = predicted["cri_ready"]
+        if not written.get("recovered"):
+            result.pop("recovered", None)
+        if not written.get("backup"):
+            result.pop("backup", None)
+        if written.get("failed"):
+            if not written.get("changed"):
+                result.pop("diff", None)
+                result["changed"] = False
+                result["restarted"] = bool(written.get("restarted"))
+            if self.plan.before and not written.get("changed"):
+                result["effective_config_path"] = self.plan.before.config_path
+        return self._masked(result)
+
+    def _masked(self, value):
+        if isinstance(value, str):
+            return mask(value, self.secrets)
+        if isinstance(value, dict):
+            return {key: self._masked(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._masked(item) for item in value]
+        return value
+
+
+def _decode(content: str | None) -> bytes | None:
+    return None if content is None else base64.b64decode(content)
+
+
+def _encode(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode("ascii")
