@@ -1,0 +1,340 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report of one run: what was found, what was changed and what was not, grouped by what is the same.
+
+``build`` takes what a run collected and returns the report as plain data; ``report_html`` renders that for people.
+The report's own layout is documented in ``plugins/modules/fleet_report.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, SEVERITIES
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_diff import group_changes
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
+    clean,
+    natural_key,
+    numbered,
+    replace_names,
+    shown,
+    visible,
+)
+
+REPORT_VERSION = 1
+
+# In the order of a reader's interest. The words are what the report calls each state.
+STATES = {
+    "failed": "failed",
+    "rolled_back": "rolled back",
+    "unreachable": "unreachable",
+    "not_reached": "not reached",
+    "would_change": "would change",
+    "changed": "changed",
+    "unchanged": "already as wanted",
+}
+UNFINISHED = ("failed", "rolled_back", "unreachable", "not_reached")
+PHASES = ("preflight", "change", "verify")
+
+_RUN_TYPES = {
+    "started": (str, datetime),
+    "ended": (str, datetime),
+    "check_mode": bool,
+    "engine": str,
+    "playbook": str,
+    "versions": Mapping,
+    "nodes": Mapping,
+    "findings": list,
+    "changes": list,
+    "stopped": (Mapping, type(None)),
+}
+_NODE_TYPES = {
+    "groups": list,
+    "wave": (int, type(None)),
+    "facts": Mapping,
+    "reason": (str, type(None)),
+}
+_FINDING_KEYS = ("id", "severity", "requirement", "node", "observed", "expected", "remedy")
+
+
+class ReportInputError(ValueError):
+    """What was collected about the run is not complete or not understood; the message names the key."""
+
+
+def build(run: Mapping) -> dict:
+    """Return the report of a run as data that ``json.dumps`` takes.
+
+    :raises ReportInputError: a key is missing, or holds what no report can be made of.
+    """
+    _check_run(run)
+    names = _names_of_nodes(run["nodes"])
+    problems = _group_findings(run["findings"], names)
+    findings = [problem for problem in problems if not problem["waived"]]
+    nodes = _nodes(run["nodes"], run["findings"])
+    return {
+        "report_version": REPORT_VERSION,
+        "outcome": _outcome(run, findings),
+        "run": _run_facts(run),
+        "counts": _counts(run["nodes"]),
+        "findings": findings,
+        "waived": [problem for problem in problems if problem["waived"]],
+        "unfinished": _group_unfinished(nodes, names),
+        "changes": group_changes(run["changes"], names),
+        "nodes": nodes,
+    }
+
+
+def to_json(report: Mapping) -> str:
+    """Return the report file's text: sorted keys, so that two reports can be compared line by line."""
+    return json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _check_run(run):
+    _check_types("run", run, _RUN_TYPES)
+    for key in ("started", "ended"):
+        _parse_time(key, run[key])
+    for name, node in run["nodes"].items():
+        where = f"run.nodes[{name!r}]"
+        if not isinstance(node, Mapping) or node.get("state") not in STATES:
+            found = node.get("state") if isinstance(node, Mapping) else node
+            raise ReportInputError(f"{where}.state is {found!r}: give one of {', '.join(STATES)}")
+        _check_types(where, node, {key: kinds for key, kinds in _NODE_TYPES.items() if key in node})
+    for index, item in enumerate(run["findings"]):
+        _check_finding(f"run.findings[{index}]", item)
+    for index, change in enumerate(run["changes"]):
+        where = f"run.changes[{index}]"
+        _check_types(where, change, {"node": str, "what": str, "diff": (Mapping, list, str)})
+    stopped = run["stopped"]
+    if stopped is not None and stopped.get("phase") not in PHASES:
+        raise ReportInputError(f"run.stopped.phase is {stopped.get('phase')!r}: give one of {', '.join(PHASES)}")
+
+
+def _check_types(where, value, types):
+    if not isinstance(value, Mapping):
+        raise ReportInputError(f"{where} is {value!r}: give a dictionary with the keys {', '.join(types)}")
+    for key, kinds in types.items():
+        if key not in value:
+            raise ReportInputError(f"{where}.{key} is missing: give {_kind_words(kinds)}")
+        if not isinstance(value[key], kinds):
+            raise ReportInputError(f"{where}.{key} is {value[key]!r}: give {_kind_words(kinds)}")
+
+
+def _kind_words(kinds):
+    words = {
+        str: "text",
+        datetime: "a time",
+        bool: "true or false",
+        int: "a whole number",
+        list: "a list",
+        Mapping: "a dictionary",
+        type(None): "null",
+    }
+    return " or ".join(words[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+
+
+def _check_finding(where, item):
+    if not isinstance(item, Mapping):
+        raise ReportInputError(f"{where} is {item!r}: give a finding")
+    missing = [key for key in _FINDING_KEYS if key not in item]
+    if missing:
+        raise ReportInputError(f"{where} lacks {', '.join(missing)}: a finding has {', '.join(_FINDING_KEYS)}")
+    if item["severity"] not in SEVERITIES:
+        raise ReportInputError(f"{where}.severity is {item['severity']!r}: give one of {', '.join(SEVERITIES)}")
+
+
+def _parse_time(key, value):
+    """Return the time in UTC; a time that names no zone is taken to be UTC."""
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise ReportInputError(f"run.{key} is {value!r}: give an ISO 8601 time, 2026-11-30T20:17:00Z") from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _run_facts(run):
+    started, ended = _parse_time("started", run["started"]), _parse_time("ended", run["ended"])
+    return {
+        "started": started.isoformat(timespec="seconds"),
+        "ended": ended.isoformat(timespec="seconds"),
+        # A clock that was set back during the run must not cost the report.
+        "duration_s": max(0, round((ended - started).total_seconds())),
+        "check_mode": run["check_mode"],
+        "engine": visible(run["engine"]),
+        # The folder would tell where on the controller, and in whose home, the playbook lies.
+        "playbook": visible(PurePath(run["playbook"]).name),
+        "versions": clean(run["versions"]),
+    }
+
+
+def _names_of_nodes(nodes):
+    """Return for each node the names that may stand for it in texts, longest first."""
+    return {
+        name: sorted({name, str(node.get("facts", {}).get("hostname") or name)}, key=len, reverse=True)
+        for name, node in nodes.items()
+    }
+
+
+def _counts(nodes):
+    found = Counter(node["state"] for node in nodes.values())
+    return {"total": len(nodes), **{state: found[state] for state in STATES}}
+
+
+def _nodes(nodes, findings):
+    weights = Counter((item["node"], "waived" if item.get("waived") else item["severity"]) for item in findings)
+    return {
+        visible(name): {
+            "state": str(node["state"]),
+            "wave": node.get("wave"),
+            "groups": clean(node.get("groups", [])),
+            "facts": clean(node.get("facts", {})),
+            "reason": visible(node.get("reason") or ""),
+            "findings": {kind: weights[name, kind] for kind in (*SEVERITIES, "waived")},
+        }
+        for name, node in nodes.items()
+    }
+
+
+def _group_unfinished(nodes, names):
+    """Group the nodes that the run did not bring to an end by state and reason."""
+    groups = {}
+    for name, node in nodes.items():
+        if node["state"] in UNFINISHED:
+            same = replace_names(node["reason"], names.get(name, ()))
+            group = groups.setdefault((node["state"], same), {"raw": set(), "nodes": []})
+            group["raw"].add(node["reason"])
+            group["nodes"].append(name)
+    rows = [
+        {
+            "state": state,
+            "reason": shown(group["raw"], same),
+            "nodes": sorted(group["nodes"], key=natural_key),
+        }
+        for (state, same), group in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (UNFINISHED.index(row["state"]), -len(row["nodes"]), row["reason"]))
+
+
+def _group_findings(findings, names):
+    """Group findings into problems (one remedy) and, in each, by what was observed. Worst and widest first."""
+    problems = {}
+    for item in findings:
+        own = names.get(item["node"], (item["node"],))
+        raw = {key: visible(item[key]) for key in _FINDING_KEYS}
+        same = {key: replace_names(raw[key], own) for key in ("observed", "expected", "remedy")}
+        waived, everywhere = bool(item.get("waived")), not item["node"]
+        key = (waived, raw["severity"], raw["id"], raw["requirement"], same["expected"], same["remedy"], everywhere)
+        problem = problems.setdefault(key, {"expected": set(), "remedy": set(), "observed": {}})
+        problem["expected"].add(raw["expected"])
+        problem["remedy"].add(raw["remedy"])
+        variant = problem["observed"].setdefault(same["observed"], {"raw": set(), "nodes": set()})
+        variant["raw"].add(raw["observed"])
+        variant["nodes"].add(raw["node"])
+    return sorted((_problem(key, problem) for key, problem in problems.items()), key=_urgency)
+
+
+def _problem(key, problem):
+    waived, severity, finding_id, requirement, expected, remedy, everywhere = key
+    observed = [
+        {
+            "observed": shown(variant["raw"], same),
+            "nodes": [] if everywhere else sorted(variant["nodes"], key=natural_key),
+        }
+        for same, variant in problem["observed"].items()
+    ]
+    affected = {node for variant in observed for node in variant["nodes"]}
+    return {
+        "id": finding_id,
+        "severity": severity,
+        "requirement": requirement,
+        "expected": shown(problem["expected"], expected),
+        "remedy": shown(problem["remedy"], remedy),
+        "observed": sorted(observed, key=lambda variant: (-len(variant["nodes"]), variant["observed"])),
+        "node_count": len(affected),
+        "waived": waived,
+        "waived_by": "portcullis_accept" if waived else "",
+    }
+
+
+def _urgency(problem):
+    """Sort key: blockers, then what concerns the whole fleet, then the most nodes."""
+    everywhere = problem["node_count"] == 0
+    return (problem["severity"] != BLOCKER, not everywhere, -problem["node_count"], problem["id"], problem["remedy"])
+
+
+def _outcome(run, findings):
+    stopped = run["stopped"]
+    counts = _counts(run["nodes"])
+    blockers = [problem for problem in findings if problem["severity"] == BLOCKER]
+    phase, wave, reason = "", None, ""
+    if stopped is None:
+        status = "completed_with_trouble" if any(counts[state] for state in UNFINISHED) else "completed"
+        sentence, detail = _completed_words(run["check_mode"], counts, len(blockers))
+    else:
+        status, phase, reason = "stopped", str(stopped["phase"]), visible(stopped.get("reason") or "").rstrip(".")
+        tally = f"Of {numbered(counts['total'], 'node')}: {_count_words(counts, STATES)}." if counts["total"] else ""
+        detail = f"{reason}. {tally}" if reason else tally
+    if phase == "preflight":
+        sentence, detail = _preflight_sentence(blockers, reason), ""
+    elif phase == "change":
+        wave, last_wave = _waves(run["nodes"])
+        sentence = _change_sentence(counts, wave, last_wave)
+    elif phase == "verify":
+        sentence = "The changes were made, but they could not be proven."
+    return {
+        "status": status,
+        "phase": phase,
+        "wave": wave,
+        "reason": reason,
+        "sentence": sentence,
+        "detail": detail,
+    }
+
+
+def _waves(nodes):
+    """Return the wave that the run stopped in and the last one planned, None for what the nodes do not tell."""
+    broken = [node.get("wave") or 0 for node in nodes.values() if node["state"] in UNFINISHED[:3]]
+    reached = [node.get("wave") or 0 for node in nodes.values() if node["state"] != "not_reached"]
+    ahead = [node.get("wave") for node in nodes.values() if node["state"] == "not_reached"]
+    wave = max(broken, default=0) or max(reached, default=0) or None
+    return wave, None if None in ahead else max([*reached, *ahead], default=0) or None
+
+
+def _count_words(counts, states):
+    return ", ".join(f"{counts[state]} {STATES[state]}" for state in states if counts[state])
+
+
+def _completed_words(check_mode, counts, blocker_count):
+    """Return the sentence and the detail of a run that was not stopped."""
+    total = numbered(counts["total"], "node")
+    trouble = _count_words(counts, UNFINISHED)
+    done = _count_words(counts, ("would_change", "changed", "unchanged")) or "none was changed"
+    if check_mode:
+        detail = f"Not every node could be checked: {trouble}." if trouble else ""
+        if blocker_count:
+            because = numbered(blocker_count, "blocker")
+            detail = f"A real run would stop before any change because of {because}. {detail}".rstrip()
+        return f"Checked {total} and changed nothing: {done}.", detail
+    if trouble:
+        return f"Completed, but not on every node: {trouble}.", f"Of {total}: {done}."
+    return f"Completed on {total}: {done}.", ""
+
+
+def _preflight_sentence(blockers, reason):
+    if not blockers:
+        return f"Stopped before any change: {reason}." if reason else "Stopped before any change."
+    affected = {node for problem in blockers for variant in problem["observed"] for node in variant["nodes"]}
+    places = [f"on {numbered(len(affected), 'node')}"] if affected else []
+    if not all(problem["node_count"] for problem in blockers):
+        places.append("in the cluster or fleet as a whole")
+    return f"Stopped before any change by {numbered(len(blockers), 'blocker')}, {' and '.join(places)}."
+
+
+def _change_sentence(counts, wave, last_wave):
+    place = f"in wave {wave}" if wave else "during the changes"
+    total = f" of {last_wave}" if wave and last_wave else ""
+    trouble = _count_words(counts, UNFINISHED[:3])
+    return f"Stopped {place}{total}: {trouble}." if trouble else f"Stopped {place}{total}."
