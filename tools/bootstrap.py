@@ -48,7 +48,7 @@ def cache_home() -> Path:
 def run(*argv: str) -> None:
     """Run a command, its output to the terminal; exit in one line when it fails."""
     try:
-        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
+        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit("bootstrap: {}".format(error))  # noqa: UP032
 
@@ -56,7 +56,7 @@ def run(*argv: str) -> None:
 def capture(*argv: str) -> str:
     """The standard output of a command, or nothing when it is not there or fails."""
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except (OSError, subprocess.CalledProcessError):
@@ -115,7 +115,7 @@ def complaints(lab: bool, python: str, packages: list) -> list:
     name, version = distribution()
     if packages and version not in SUPPORTED.get(name, ()):
         found.append(
-            "{} {} is not Debian 12/13 or Ubuntu 22.04/24.04, so these are not installed for you: {}".format(  # noqa: UP032
+            "{} {} is not Debian 12/13 or Ubuntu 22.04/24.04, so these are not installed for you: {}".format(
                 name, version, " ".join(packages)
             )
         )
@@ -144,7 +144,7 @@ def make_venv(python: str) -> Path:
 
 def link(path: Path, target: str) -> None:
     """Make `path` a symbolic link to `target`, replacing a link that points elsewhere."""
-    if path.is_symlink() and os.readlink(str(path)) == target:  # noqa: PTH115
+    if path.is_symlink() and os.readlink(str(path)) == target:
         return
     if path.is_symlink():
         path.unlink()

@@ -21,7 +21,7 @@ def finding(finding_id, *, severity, requirement, observed, expected, remedy, no
     :raises ValueError: for an unknown severity.
     """
     if severity not in SEVERITIES:
-        raise ValueError("severity must be one of {0}, got {1!r}".format(", ".join(SEVERITIES), severity))
+        raise ValueError(f"severity must be one of {', '.join(SEVERITIES)}, got {severity!r}")
     return {
         "id": finding_id,
         "severity": severity,

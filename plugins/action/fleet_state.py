@@ -1,0 +1,67 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sum up what a run has come to, from the results that its tasks registered."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import PurePath
+
+import yaml
+from ansible import context
+from ansible.plugins.action import ActionBase
+from ansible.release import __version__ as core_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.run_state import RunState
+
+ARGUMENT_SPEC = {
+    "engine": {"type": "str", "default": "native"},
+    "phase": {"type": "str", "choices": ["preflight", "change", "verify"], "required": True},
+}
+FLEET_GROUPS = ("control_plane", "workers", "plain_hosts")
+GALAXY = PurePath(__file__).parent.parent.parent / "galaxy.yml"
+MANIFEST = PurePath(__file__).parent.parent.parent / "MANIFEST.json"
+
+
+def collection_version() -> str:
+    """This collection's version: of the manifest when it was installed, of galaxy.yml in a checkout."""
+    for path, keys in ((MANIFEST, ("collection_info", "version")), (GALAXY, ("version",))):
+        try:
+            with open(path, encoding="utf-8") as stream:
+                value = yaml.safe_load(stream)
+        except OSError:
+            continue
+        for key in keys:
+            value = value[key]
+        return str(value)
+    return "unknown"
+
+
+class ActionModule(ActionBase):
+    """All on the controller; modules/fleet_state.py is the documentation."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
+        groups = task_vars["groups"]
+        state = RunState(
+            results=task_vars["hostvars"],
+            hosts=tuple(dict.fromkeys(name for group in FLEET_GROUPS for name in groups.get(group, []))),
+            check_mode=bool(self._task.check_mode),
+            batch=tuple(task_vars["ansible_play_batch"]) if arguments["phase"] == "change" else (),
+        )
+        playbooks = context.CLIARGS.get("args") or ("",)
+        result.update(
+            changed=False,
+            run=state.run(
+                ended=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                engine=arguments["engine"],
+                playbook=PurePath(playbooks[0]).name,
+                versions={"portcullis.fleet": collection_version(), "ansible-core": core_version},
+            ),
+            stopped=state.stopped(),
+            wave=state.current_wave() if state.batch else None,
+        )
+        return result

@@ -1,0 +1,111 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge probes. Everything happens on the controller, so probes that were saved elsewhere are judged the same."""
+
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.portcullis.fleet.plugins.plugin_utils import cluster_requirements, findings, requirements
+
+ARGUMENT_SPEC = {
+    "probes": {"type": "dict", "required": True},
+    "cluster": {"type": "dict"},
+    "engine": {"type": "str", "choices": list(requirements.ENGINES), "default": "native"},
+    "registry_config_path": {"type": "path"},
+    "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
+    "accept": {"type": "list", "elements": "str", "default": []},
+    "proven": {"type": "bool", "default": False},
+}
+CLUSTER_GROUPS = ("control_plane", "workers")
+PLAIN_GROUP = "plain_hosts"
+
+
+def host_record(name: str, hostvars: dict, result: dict) -> dict:
+    """What may name this host in the cluster, from its variables and its probe."""
+    system = requirements.probe_of(result).get("system", {})
+    return {
+        "node_name": hostvars.get("portcullis_node_name", ""),
+        "address": hostvars.get("ansible_host", name),
+        "hostname": system.get("hostname", ""),
+        "machine_id": system.get("machine_id", ""),
+    }
+
+
+def judge(arguments: dict, groups: dict, hostvars: dict) -> list[dict]:
+    """All findings of the fleet, waivers applied.
+
+    :param groups: the inventory's groups. All of it is compared with the cluster, also what a limit left out.
+    :param hostvars: variables by host, for C(portcullis_node_name) and C(ansible_host).
+    :raises ValueError: for a probe that this collection cannot read.
+    """
+    wanted = requirements.Wanted(
+        engine=arguments["engine"],
+        registry_config_path=arguments["registry_config_path"] or "",
+        images=tuple(arguments["images"]),
+        proven=arguments["proven"],
+    )
+    plain = set(groups.get(PLAIN_GROUP, []))
+    found: list[dict] = []
+    for name, result in arguments["probes"].items():
+        fault = requirements.probe_fault(name, result)
+        if fault:
+            found.append(fault)
+            continue
+        node = requirements.Node(
+            name=name,
+            in_cluster=name not in plain,
+            probe=requirements.probe_of(result),
+            wanted=wanted,
+            controller_epoch_s=result.get("controller_epoch_s"),
+        )
+        found += requirements.evaluate_node(node)
+    if arguments["cluster"]:
+        in_inventory = [name for group in CLUSTER_GROUPS for name in groups.get(group, [])]
+        records = {
+            name: host_record(name, hostvars.get(name, {}), arguments["probes"].get(name, {}))
+            for name in in_inventory or set(arguments["probes"]) - plain
+        }
+        found += cluster_requirements.evaluate_cluster(arguments["cluster"], records)
+    return findings.waive(found, arguments["accept"])
+
+
+def changeable(probes: dict, found: list[dict]) -> list[str]:
+    """The nodes that a run can change: their probe came back, containerd is there, nothing waived leaves them out."""
+    excluded = requirements.left_out(found)
+    return [
+        name
+        for name, result in probes.items()
+        if name not in excluded and requirements.probe_of(result)["containerd"]["present"]
+    ]
+
+
+class ActionModule(ActionBase):
+    """All on the controller; modules/node_requirements.py is the documentation."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
+        arguments["accept"] = findings.parse_accept(arguments["accept"])
+        try:
+            found = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
+        except (ValueError, KeyError, TypeError) as error:
+            result.update(
+                failed=True,
+                msg=f"probes: not what node_probe returns ({error!r}): pass its result, or its probe, by node name",
+            )
+            return result
+        if found:
+            Display().display("\n" + findings.render_table(found) + "\n")
+        for name in findings.unused_waivers(found, arguments["accept"]):
+            Display().warning(f"portcullis_accept: no finding is called {name!r} in this run, so it waives nothing")
+        result.update(
+            changed=False,
+            findings=found,
+            blockers=findings.blockers(found),
+            changeable=changeable(arguments["probes"], found),
+        )
+        return result

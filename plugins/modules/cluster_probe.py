@@ -1,0 +1,84 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The work is done by plugins/action/cluster_probe.py on the controller; this file is the documentation.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_probe
+short_description: Read a cluster through its API server, without changing it
+version_added: 0.1.0
+description:
+  - Reads the nodes and the version of a cluster, asks by SelfSubjectAccessReview for exactly the rights that a run
+    uses, and by a server-side dry run whether a privileged pod would be admitted in a namespace.
+  - Runs on the controller. Needs the Python library C(kubernetes) there.
+author:
+  - The Portcullis developers (@portcullis)
+options:
+  kubeconfig:
+    description: Path of the kubeconfig on the controller. Its current context is used.
+    type: path
+    required: true
+  namespace:
+    description: The namespace whose admission is asked. It need not exist; then nothing is asked.
+    type: str
+    required: true
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Would the agent be admitted?
+  portcullis.fleet.cluster_probe:
+    kubeconfig: ~/.kube/config
+    namespace: portcullis-system
+  run_once: true
+  register: result
+
+- name: Show the answer
+  ansible.builtin.debug:
+    msg: "{{ result.cluster.admission }}"
+  run_once: true
+"""
+
+RETURN = r"""
+cluster:
+  description: What was read.
+  returned: success
+  type: dict
+  contains:
+    kubernetes:
+      description: The API server's version.
+      type: str
+      sample: v1.34.4
+    nodes:
+      description: The nodes, with name, addresses, machine id, whether they are ready, kubelet and runtime version, and
+        taints. Empty when these credentials may not list nodes.
+      type: list
+      elements: dict
+      sample: [{"name": "w1", "addresses": ["10.0.0.11", "w1"], "ready": true, "taints": []}]
+    access:
+      description: Each right that a run uses, and whether these credentials have it.
+      type: list
+      elements: dict
+      sample: [{"verb": "list", "group": "", "resource": "nodes", "allowed": true}]
+    namespace:
+      description: Whether the namespace exists, and its labels.
+      type: dict
+      sample: {"name": "portcullis-system", "exists": false, "labels": {}}
+    admission:
+      description: Whether a privileged pod would be admitted, with the API server's words if not. Null when that was
+        not asked, since the namespace does not exist or the right is missing.
+      type: dict
+      sample: {"admitted": true, "message": ""}
+"""

@@ -1,0 +1,50 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The work is done by plugins/action/fleet_inputs.py on the controller; this file is the documentation.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet_inputs
+short_description: Refuse wrong variables and inventories before anything connects to anything
+version_added: 0.1.0
+description:
+  - Checks every host of the groups C(control_plane), C(workers) and C(plain_hosts).
+  - Refuses C(portcullis_*) variables that no role knows, naming the nearest that one does, and values that the
+    roles' argument_specs do not take.
+  - Refuses a fleet without hosts, nodes of a cluster without C(portcullis_kubeconfig), and two clusters in one run.
+author:
+  - The Portcullis developers (@portcullis)
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Refuse wrong inputs
+  portcullis.fleet.fleet_inputs:
+  run_once: true
+"""
+
+RETURN = r"""
+hosts:
+  description: Every host of the fleet, whatever the run is limited to.
+  returned: success
+  type: list
+  elements: str
+  sample: [cp1, w1, w2]
+started:
+  description: When the run began, in ISO 8601 and UTC.
+  returned: success
+  type: str
+  sample: "2026-11-30T12:00:00+00:00"
+"""

@@ -1,0 +1,65 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The work is done by plugins/action/fleet_state.py on the controller; this file is the documentation.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet_state
+short_description: Sum up what a run has come to
+version_added: 0.1.0
+description:
+  - Reads the results that the tasks of C(playbooks/site.yml) registered, and returns them as the input of
+    M(portcullis.fleet.fleet_report), together with whether the run has to stop.
+  - Of use only within the playbooks of this collection.
+author:
+  - The Portcullis developers (@portcullis)
+options:
+  engine:
+    description: The enforcement engine of the run.
+    type: str
+    default: native
+  phase:
+    description: Where the run is. In V(change) the hosts of the play's batch are a wave.
+    type: str
+    choices: [preflight, change, verify]
+    required: true
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Sum up the run
+  portcullis.fleet.fleet_state:
+    phase: change
+  run_once: true
+  register: state
+"""
+
+RETURN = r"""
+run:
+  description: What the run has come to, as the option O(portcullis.fleet.fleet_report#module:run) takes it.
+  returned: success
+  type: dict
+  sample: {"check_mode": false, "nodes": {"w1": {"state": "changed", "wave": 1}}}
+stopped:
+  description: The phase in which the run has to stop, and why. Null while all is well.
+  returned: success
+  type: dict
+  sample: {"phase": "change", "reason": "wave 1: w1: CRI did not come up"}
+wave:
+  description: The number of the wave, from 1. Null outside of V(change).
+  returned: success
+  type: int
+  sample: 1
+"""

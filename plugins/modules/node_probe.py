@@ -1,0 +1,142 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_probe
+short_description: Read everything the requirement checks need of a node, in one trip
+version_added: 0.1.0
+description:
+  - Reads the system, containerd and its effective configuration, packet-filter managers, the live mode of kube-proxy,
+    kubelet, the clock and free disk space, and changes nothing.
+  - Needs nothing on the node but Python. Works without root as far as possible and says in RV(probe.unseen) what it
+    could not see.
+  - The result holds no secrets and can be saved and judged elsewhere with M(portcullis.fleet.node_requirements).
+author:
+  - The Portcullis developers (@portcullis)
+options:
+  images:
+    description: Image references whose presence on the node is asked from the container runtime over CRI.
+    type: list
+    elements: str
+    default: [docker.io/library/busybox:1.33]
+  disk_paths:
+    description: Absolute paths that a run will write to. Free space and inodes are reported for each.
+    type: list
+    elements: path
+    default: [/etc, /var/lib/portcullis, /var/lib/containerd]
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Read the node
+  portcullis.fleet.node_probe:
+  become: true
+  register: probe
+
+- name: Keep the probe, to judge it elsewhere
+  ansible.builtin.copy:
+    content: "{{ probe.probe | to_nice_json }}"
+    dest: "probes/{{ inventory_hostname }}.json"
+    mode: "0600"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+probe:
+  description: What was read. The keys below are those of C(probe_version) 1.
+  returned: success
+  type: dict
+  contains:
+    probe_version:
+      description: The version of this format.
+      type: int
+      sample: 1
+    system:
+      description: Architecture, byte order, host name, machine id, kernel release, distribution, container manager
+        (empty on a machine), Python version and effective user id.
+      type: dict
+      sample: {"architecture": "x86_64", "kernel": "6.1.0-31-cloud-amd64", "container": ""}
+    containerd:
+      description: Whether it is there and active, its configuration file, the keys of the effective configuration that
+        the checks use, whether the file is newer than the running daemon, and what CRI answers.
+      type: dict
+      sample: {"present": true, "config": {"version": 2, "config_path": "", "mirrors": []}, "cri": {"serving": true}}
+    packet_filters:
+      description: The packet-filter managers that are at work, each with the evidence.
+      type: list
+      elements: dict
+      sample: [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
+    kube_proxy:
+      description: The live mode from kube-proxy's own endpoint, or why it did not answer.
+      type: dict
+      sample: {"mode": "iptables", "error": ""}
+    kubelet:
+      description: Whether its unit is active and whether it says that it is healthy.
+      type: dict
+      sample: {"active": true, "healthy": true, "error": ""}
+    time:
+      description: The node's clock in seconds since the epoch, whether the kernel has it disciplined, the estimated
+        maximum error in microseconds, and the time service.
+      type: dict
+      sample: {"epoch_s": 1764547200.0, "synchronised": true, "maxerror_us": 1500, "service": "chrony.service"}
+    disks:
+      description: Free bytes and inodes (null where the file system has no fixed number) for each path, and whether it
+        is mounted read-only.
+      type: list
+      elements: dict
+      sample: [{"path": "/etc", "free_bytes": 1048576000, "free_inodes": 65000, "read_only": false}]
+    unseen:
+      description: What could not be read, and why.
+      type: dict
+      sample: {}
+    duration_ms:
+      description: How long reading took on the node, in milliseconds.
+      type: int
+      sample: 130
+controller_epoch_s:
+  description: The controller's clock in seconds since the epoch, before and after the node's was read.
+  returned: success
+  type: dict
+  sample: {"before": 1764547199.8, "after": 1764547200.4}
+no_python:
+  description: The task failed since the node has no Python interpreter.
+  returned: when the task failed for that reason
+  type: bool
+  sample: true
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.portcullis.fleet.plugins.module_utils.probe import collect
+
+ARGUMENT_SPEC = {
+    "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
+    "disk_paths": {
+        "type": "list",
+        "elements": "path",
+        "default": ["/etc", "/var/lib/portcullis", "/var/lib/containerd"],
+    },
+}
+
+
+def main():
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    relative = [path for path in module.params["disk_paths"] if not path.startswith("/")]
+    if relative:
+        module.fail_json(msg=f"disk_paths must be absolute, got {relative[0]!r}: write them from / on")
+    module.exit_json(changed=False, probe=collect(module.params["images"], module.params["disk_paths"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# The work is done by plugins/action/node_requirements.py on the controller; this file is the documentation.
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_requirements
+short_description: Judge what was read of nodes and of their cluster
+version_added: 0.1.0
+description:
+  - Evaluates the requirements of an engine against the results of M(portcullis.fleet.node_probe) and
+    M(portcullis.fleet.cluster_probe), prints a table of what is not as it should be, and returns the findings.
+  - Runs on the controller and needs no node, so a probe that was saved elsewhere is judged the same.
+  - Never fails because of a finding. The playbooks stop at RV(blockers).
+author:
+  - The Portcullis developers (@portcullis)
+options:
+  probes:
+    description:
+      - By node, what M(portcullis.fleet.node_probe) registered, also when it failed or the node was unreachable.
+      - A saved C(probe) alone will do.
+    type: dict
+    required: true
+  cluster:
+    description: The C(cluster) that M(portcullis.fleet.cluster_probe) returned. Without it only nodes are judged.
+    type: dict
+  engine:
+    description: The engine whose requirements are checked.
+    type: str
+    choices: [native, runtime_enforcer, secure_workload]
+    default: native
+  registry_config_path:
+    description: What containerd's registry C(config_path) shall be. If it is not set, any directory will do.
+    type: path
+  images:
+    description: Images that must be on every node. The probe must have been asked for them.
+    type: list
+    elements: str
+    default: [docker.io/library/busybox:1.33]
+  accept:
+    description: Findings to waive, by C(id) or C(id@node).
+    type: list
+    elements: str
+    default: []
+  proven:
+    description: Whether the run is over, so that what it should have mended must be mended.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - portcullis.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Judge a probe that was saved on another machine
+  portcullis.fleet.node_requirements:
+    probes:
+      node7: "{{ lookup('ansible.builtin.file', 'probes/node7.json') | from_json }}"
+    engine: secure_workload
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+findings:
+  description: Everything that is not as it should be.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: What it is. Waivers name it.
+      type: str
+      sample: containerd.cri_not_serving
+    severity:
+      description: V(blocker) or V(warning).
+      type: str
+      sample: blocker
+    requirement:
+      description: The document and the clause that asks for it.
+      type: str
+      sample: secure-workload/Requirements and Prerequisites
+    node:
+      description: The node, empty for the fleet or the cluster as a whole.
+      type: str
+      sample: w2
+    observed:
+      description: What was found.
+      type: str
+      sample: "containerd.service is inactive; CRI at /run/containerd/containerd.sock: connection refused"
+    expected:
+      description: What should be.
+      type: str
+      sample: CRI answers and RuntimeReady is true
+    remedy:
+      description: What to do.
+      type: str
+      sample: "on w2: journalctl -u containerd, mend what it says, systemctl restart containerd"
+    waived:
+      description: Whether O(accept) names it.
+      type: bool
+      sample: false
+blockers:
+  description: The findings that stop a run, a subset of RV(findings).
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+changeable:
+  description: The nodes that a run can change. What is left out has no containerd, or a waived blocker that makes a
+    change impossible to prove.
+  returned: success
+  type: list
+  elements: str
+  sample: [cp1, w1]
+"""

@@ -1,0 +1,177 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read a cluster through its API server, changing nothing: nodes, rights, whether the agent would be admitted."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+REQUEST_TIMEOUT_S = 15
+PAGE = 500
+# Exactly what a run does: (verb, API group, resource, in the namespace).
+ACCESS_NEEDED = (
+    ("list", "", "nodes", False),
+    ("get", "", "namespaces", False),
+    ("create", "", "namespaces", False),
+    ("patch", "", "namespaces", False),
+    ("create", "", "pods", True),
+)
+
+
+class ClusterError(Exception):
+    """The cluster cannot be asked; the message is one line with the remedy."""
+
+
+def privileged_pod(namespace: str) -> dict:
+    """A pod with what an enforcement agent needs and a restrictive admission refuses; only ever sent as a dry run."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "portcullis-admission-", "namespace": namespace},
+        "spec": {
+            "hostPID": True,
+            "restartPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {
+                    "name": "agent",
+                    "image": "docker.io/library/busybox:1.33",
+                    "securityContext": {"privileged": True, "runAsUser": 0},
+                    "volumeMounts": [{"name": "bpf", "mountPath": "/sys/fs/bpf"}],
+                }
+            ],
+            "volumes": [{"name": "bpf", "hostPath": {"path": "/sys/fs/bpf"}}],
+        },
+    }
+
+
+def node_summary(node: dict) -> dict:
+    """What the checks use of a Node object."""
+    status, info = node["status"], node["status"].get("nodeInfo", {})
+    conditions = {item["type"]: item["status"] for item in status.get("conditions", [])}
+    return {
+        "name": node["metadata"]["name"],
+        "addresses": sorted({item["address"] for item in status.get("addresses", [])}),
+        "machine_id": info.get("machineID", ""),
+        "ready": conditions.get("Ready") == "True",
+        "kubelet": info.get("kubeletVersion", ""),
+        "runtime": info.get("containerRuntimeVersion", ""),
+        "taints": node["spec"].get("taints", []),
+    }
+
+
+class Cluster:
+    """A connection to one API server. Every method reads or dry-runs."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        """Load the kubeconfig; its current context is used.
+
+        :raises ClusterError: when the client library or the file is missing, or the file is none.
+        """
+        try:
+            import kubernetes  # noqa: PLC0415  # plain-host fleets need no client library
+        except ImportError as error:
+            raise ClusterError(
+                f"the Python library kubernetes is missing on the controller ({error}): pip install kubernetes"
+            ) from error
+        path = os.path.expanduser(kubeconfig)
+        if not os.path.isfile(path):
+            raise ClusterError(f"portcullis_kubeconfig: no file at {path}: give the path of the cluster's kubeconfig")
+        configuration = kubernetes.client.Configuration()
+        try:
+            kubernetes.config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+        except (kubernetes.config.ConfigException, ValueError, TypeError, AttributeError) as error:
+            raise ClusterError(f"portcullis_kubeconfig: {path} is not a usable kubeconfig: {error}") from error
+        configuration.retries = False
+        self._where = f"{configuration.host} (from {path})"
+        self._client = kubernetes.client
+        self._api = kubernetes.client.ApiClient(configuration)
+        self._core = kubernetes.client.CoreV1Api(self._api)
+
+    def _call(self, method: Callable, *args, **options) -> tuple[int, dict]:
+        """One request as C((status, answer)); only the transport and a refused login raise.
+
+        :raises ClusterError: no answer, no JSON, or 401.
+        """
+        try:
+            answer = method(*args, _request_timeout=REQUEST_TIMEOUT_S, **options)
+            return 200, self._api.sanitize_for_serialization(answer)
+        except self._client.ApiException as error:
+            if error.status == 401:
+                raise ClusterError(
+                    f"portcullis_kubeconfig: {self._where} refuses these credentials (401): renew them (expired token "
+                    "or certificate?) or name another kubeconfig"
+                ) from error
+            status, body = error.status, error.body or ""
+        except Exception as error:  # urllib3's tree is not part of the client's interface
+            reason = " ".join(str(error).split())
+            raise ClusterError(
+                f"portcullis_kubeconfig: {self._where} does not answer: {reason}; check the address and the network"
+            ) from error
+        try:
+            return status, json.loads(body)
+        except ValueError as error:
+            raise ClusterError(
+                f"portcullis_kubeconfig: {self._where} answered HTTP {status} without JSON: is it an API server?"
+            ) from error
+
+    def version(self) -> str:
+        """The API server's version, such as C(v1.34.4)."""
+        return self._call(self._client.VersionApi(self._api).get_code)[1].get("gitVersion", "")
+
+    def nodes(self) -> list[dict]:
+        """All nodes as node_summary gives them, read page by page.
+
+        :raises ClusterError: when the list is refused.
+        """
+        found, token = [], None
+        while True:
+            status, answer = self._call(self._core.list_node, limit=PAGE, **({"_continue": token} if token else {}))
+            if status != 200:
+                raise ClusterError(f"{self._where} does not list nodes: {answer.get('message', status)}")
+            found += [node_summary(item) for item in answer["items"]]
+            token = answer.get("metadata", {}).get("continue")
+            if not token:
+                return found
+
+    def access(self, namespace: str) -> list[dict]:
+        """Each of ACCESS_NEEDED with C(allowed), by SelfSubjectAccessReview."""
+        create_review = self._client.AuthorizationV1Api(self._api).create_self_subject_access_review
+        answers = []
+        for verb, group, resource, namespaced in ACCESS_NEEDED:
+            attributes = {"verb": verb, "group": group, "resource": resource}
+            if namespaced:
+                attributes["namespace"] = namespace
+            status, answer = self._call(create_review, {"spec": {"resourceAttributes": attributes}})
+            answers.append({**attributes, "allowed": status == 200 and answer["status"]["allowed"]})
+        return answers
+
+    def namespace(self, name: str) -> dict:
+        """C({name, exists, labels}) of a namespace."""
+        status, answer = self._call(self._core.read_namespace, name)
+        return {"name": name, "exists": status == 200, "labels": answer.get("metadata", {}).get("labels") or {}}
+
+    def admission(self, namespace: str) -> dict:
+        """Whether a privileged pod would be admitted: C({admitted, message}), by a server-side dry run."""
+        create_pod = self._core.create_namespaced_pod
+        status, answer = self._call(create_pod, namespace, privileged_pod(namespace), dry_run="All")
+        return {"admitted": status == 200, "message": "" if status == 200 else answer.get("message", str(status))}
+
+    def probe(self, namespace: str) -> dict:
+        """Everything above in one dict; nodes and admission are left empty where the rights for them are missing."""
+        access = self.access(namespace)
+        allowed = {(item["verb"], item["resource"]) for item in access if item["allowed"]}
+        found = {
+            "kubernetes": self.version(),
+            "access": access,
+            "nodes": self.nodes() if ("list", "nodes") in allowed else [],
+            "namespace": {"name": namespace, "exists": False, "labels": {}},
+            "admission": None,
+        }
+        if ("get", "namespaces") in allowed:
+            found["namespace"] = self.namespace(namespace)
+        if found["namespace"]["exists"] and ("create", "pods") in allowed:
+            found["admission"] = self.admission(namespace)
+        return found

@@ -1,0 +1,64 @@
+"""Probes for the tests of what judges them: a node with nothing to complain about, and changes to it."""
+
+from __future__ import annotations
+
+import copy
+
+BUSYBOX = "docker.io/library/busybox:1.33"
+CLEAN_PROBE = {
+    "probe_version": 1,
+    "system": {
+        "architecture": "x86_64",
+        "byteorder": "little",
+        "hostname": "w1",
+        "machine_id": "0a1b",
+        "kernel": "6.1.0-31-cloud-amd64",
+        "os": {"id": "debian", "version_id": "12", "pretty_name": "Debian GNU/Linux 12 (bookworm)"},
+        "container": "",
+        "python": "3.11.2",
+        "euid": 0,
+    },
+    "containerd": {
+        "present": True,
+        "binary": "/usr/bin/containerd",
+        "active": True,
+        "unit_state": "active",
+        "config_file": "/etc/containerd/config.toml",
+        "config": {
+            "version": 2,
+            "address": "/run/containerd/containerd.sock",
+            "config_path": "/etc/containerd/certs.d",
+            "mirrors": [],
+            "tls": [],
+        },
+        "config_error": "",
+        "config_changed_after_start": False,
+        "cri": {
+            "socket": "/run/containerd/containerd.sock",
+            "serving": True,
+            "error": "",
+            "version": "1.6.20~ds1",
+            "conditions": {"RuntimeReady": True, "NetworkReady": True},
+            "images": {BUSYBOX: True},
+        },
+    },
+    "packet_filters": [],
+    "kube_proxy": {"mode": "iptables", "error": ""},
+    "kubelet": {"active": True, "healthy": True, "error": ""},
+    "time": {"epoch_s": 1000.0, "synchronised": True, "maxerror_us": 1000, "service": "chrony.service", "error": ""},
+    "disks": [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False}],
+    "unseen": {},
+    "duration_ms": 100,
+}
+
+
+def probe_with(**changes: object) -> dict:
+    """The clean probe with values replaced: a key is the way to the value, its parts joined by two underscores."""
+    probe = copy.deepcopy(CLEAN_PROBE)
+    for way, value in changes.items():
+        *parents, last = way.split("__")
+        section = probe
+        for name in parents:
+            section = section[name]
+        section[last] = value
+    return probe

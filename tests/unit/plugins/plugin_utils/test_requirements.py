@@ -1,0 +1,202 @@
+"""Each requirement is met by a clean node, and is a finding where it is not met."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import (
+    CHECKS,
+    Node,
+    Wanted,
+    evaluate_node,
+    left_out,
+    probe_fault,
+    version_tuple,
+)
+
+from .probes import BUSYBOX, CLEAN_PROBE, probe_with
+
+WANTED = Wanted(engine="native", registry_config_path="/etc/containerd/certs.d", images=(BUSYBOX,))
+FIREWALLD = [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
+FULL = [{"path": "/var/lib/containerd", "free_bytes": 5 * 2**20, "free_inodes": None, "read_only": False}]
+NO_INODES = [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 3, "read_only": False}]
+READ_ONLY = [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 10_000, "read_only": True}]
+PROBLEMS = {
+    "architecture": ({"system__architecture": "riscv64"}, "node.architecture", "riscv64"),
+    "big-endian": ({"system__byteorder": "big"}, "node.architecture", "big-endian"),
+    "kernel": ({"system__kernel": "4.18.0-553.el8.x86_64"}, "node.kernel", "4.18.0-553"),
+    "kernel without a number": ({"system__kernel": "custom"}, "node.kernel", "custom"),
+    "not root": ({"system__euid": 1000}, "node.not_root", "without root"),
+    "no containerd": ({"containerd": {"present": False}}, "containerd.missing", "no containerd"),
+    "containerd stopped": (
+        {
+            "containerd__cri__serving": False,
+            "containerd__cri__error": "connection refused",
+            "containerd__unit_state": "inactive",
+        },
+        "containerd.cri_not_serving",
+        "containerd.service is inactive; CRI at /run/containerd/containerd.sock: connection refused",
+    ),
+    "CRI dead in a living daemon": (
+        {"containerd__cri__serving": False, "containerd__cri__conditions": {"RuntimeReady": False}},
+        "containerd.cri_not_serving",
+        "containerd.service is active; CRI at /run/containerd/containerd.sock: conditions RuntimeReady=False",
+    ),
+    "containerd too old": ({"containerd__cri__version": "1.4.13~ds1"}, "containerd.version", "1.4.13"),
+    "config refused": (
+        {"containerd__config": {}, "containerd__config_error": "failed to load TOML: (3, 1)"},
+        "containerd.config_invalid",
+        "/etc/containerd/config.toml: failed to load TOML: (3, 1)",
+    ),
+    "config newer than the daemon": (
+        {"containerd__config_changed_after_start": True},
+        "containerd.config_not_loaded",
+        "changed after containerd started",
+    ),
+    "mirrors": ({"containerd__config__mirrors": ["docker.io"]}, "containerd.mirrors_present", "mirrors.docker.io"),
+    "registry TLS": ({"containerd__config__tls": ["r.example"]}, "containerd.mirrors_present", "configs.r.example.tls"),
+    "config_path unset": ({"containerd__config__config_path": ""}, "containerd.config_path", "not set"),
+    "image": ({"containerd__cri__images": {BUSYBOX: False}}, "image.missing", BUSYBOX),
+    "firewalld": ({"packet_filters": FIREWALLD}, "packet_filter.other_manager", "firewalld.service is active"),
+    "kubelet": (
+        {"kubelet": {"active": False, "healthy": False, "error": "connection refused"}},
+        "kubelet.not_healthy",
+        "kubelet.service is not active; healthz: connection refused",
+    ),
+    "kube-proxy": ({"kube_proxy": {"mode": "", "error": "refused"}}, "kube_proxy.mode_unknown", "refused"),
+    "clock a minute off": ({"time__epoch_s": 900.0}, "time.skew", "100 s off"),
+    "clock seconds off": ({"time__epoch_s": 1007.5}, "time.drift", "6.5 s off"),
+    "clock not kept": (
+        {"time__synchronised": False, "time__service": ""},
+        "time.not_synchronised",
+        "unsynchronised",
+    ),
+    "disk full": ({"disks": FULL}, "disk.space", "/var/lib/containerd has 5 MiB free of 256 MiB needed"),
+    "no inodes": ({"disks": NO_INODES}, "disk.space", "3 inodes"),
+    "read-only": ({"disks": READ_ONLY}, "disk.space", "read-only"),
+}
+
+
+def node_of(probe: dict, *, in_cluster: bool = True, wanted: Wanted = WANTED) -> Node:
+    """A node that was read within a second."""
+    clock = {"before": 999.5, "after": 1001.0}
+    return Node(name="w1", in_cluster=in_cluster, probe=probe, wanted=wanted, controller_epoch_s=clock)
+
+
+def test_a_clean_node_has_no_finding():
+    assert evaluate_node(node_of(CLEAN_PROBE)) == []
+
+
+@pytest.mark.parametrize(("changes", "finding_id", "words"), PROBLEMS.values(), ids=PROBLEMS)
+def test_each_problem_is_one_finding_that_says_what_was_found(changes, finding_id, words):
+    found = evaluate_node(node_of(probe_with(**changes)))
+
+    assert [item["id"] for item in found] == [finding_id]
+    assert words in found[0]["observed"]
+    assert found[0]["node"] == "w1"
+    assert "{" not in found[0]["expected"] + found[0]["remedy"]
+
+
+def test_every_check_is_provoked_by_a_test():
+    assert {check.id for check in CHECKS} == {finding_id for _, finding_id, _ in PROBLEMS.values()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"containerd": {"present": False}},
+        {"packet_filters": FIREWALLD},
+        {"kubelet__healthy": False},
+        {"kube_proxy__mode": ""},
+    ],
+    ids=["no containerd", "own firewall", "no kubelet", "no kube-proxy"],
+)
+def test_a_plain_host_needs_nothing_of_a_cluster(changes):
+    assert evaluate_node(node_of(probe_with(**changes), in_cluster=False)) == []
+
+
+def test_a_containers_clock_is_judged_by_its_skew_alone():
+    changes = {"time__synchronised": False, "time__service": "", "system__container": "systemd-nspawn"}
+
+    assert evaluate_node(node_of(probe_with(**changes))) == []
+
+
+def test_a_saved_probe_is_judged_without_a_clock():
+    node = Node(name="w1", in_cluster=True, probe=probe_with(time__epoch_s=5.0), wanted=WANTED)
+
+    assert evaluate_node(node) == []
+
+
+@pytest.mark.parametrize(
+    ("effective", "wanted", "is_as_wanted"),
+    [("/a", "", True), ("/a", "/a", True), ("/a", "/b", False), ("", "", False)],
+    ids=["any is kept", "the same", "another", "none at all"],
+)
+def test_a_directory_that_is_set_is_kept_unless_another_is_asked_for(effective, wanted, is_as_wanted):
+    probe = probe_with(containerd__config__config_path=effective)
+    found = evaluate_node(node_of(probe, wanted=Wanted("native", wanted, (BUSYBOX,))))
+
+    assert (found == []) is is_as_wanted
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "kernel", "is_enough"),
+    [
+        ("native", "x86_64", "5.3.0", True),
+        ("native", "x86_64", "5.2.21", False),
+        ("runtime_enforcer", "x86_64", "5.8.0", True),
+        ("runtime_enforcer", "aarch64", "6.1.0", False),
+        ("runtime_enforcer", "aarch64", "6.4.0", True),
+        ("secure_workload", "s390x", "3.10.0-1160.el7.s390x", True),
+    ],
+)
+def test_the_engine_and_the_architecture_choose_the_lowest_kernel(engine, architecture, kernel, is_enough):
+    wanted = Wanted(engine=engine, registry_config_path="/etc/containerd/certs.d", images=(BUSYBOX,))
+    probe = probe_with(system__architecture=architecture, system__kernel=kernel)
+
+    assert (evaluate_node(node_of(probe, wanted=wanted)) == []) is is_enough
+
+
+@pytest.mark.parametrize(
+    "changes", [{"containerd__config__config_path": ""}, {"containerd__cri__images": {}}], ids=["config_path", "image"]
+)
+def test_what_the_run_mends_is_a_warning_before_it_and_a_blocker_after(changes):
+    after = Wanted(WANTED.engine, WANTED.registry_config_path, WANTED.images, proven=True)
+
+    before_run = evaluate_node(node_of(probe_with(**changes)))[0]
+    after_run = evaluate_node(node_of(probe_with(**changes), wanted=after))[0]
+
+    assert (before_run["severity"], after_run["severity"]) == ("warning", "blocker")
+    assert before_run["remedy"] != after_run["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("result", "finding_id"),
+    [
+        ({"unreachable": True, "msg": "connection\ntimed out"}, "node.unreachable"),
+        ({"failed": True, "no_python": True, "msg": "no Python on w1"}, "node.no_python"),
+        ({"failed": True, "msg": "boom"}, "node.probe_failed"),
+    ],
+)
+def test_a_probe_that_did_not_come_back_is_a_blocker_and_leaves_its_node_out(result, finding_id):
+    fault = probe_fault("w1", result)
+
+    assert (fault["id"], fault["severity"]) == (finding_id, "blocker")
+    assert "\n" not in fault["observed"]
+    assert left_out([fault]) == {"w1"}
+
+
+def test_a_probe_that_came_back_has_no_fault():
+    assert probe_fault("w1", {"probe": CLEAN_PROBE}) is None
+
+
+def test_a_probe_of_another_version_is_refused():
+    with pytest.raises(ValueError, match="version 99"):
+        evaluate_node(node_of({"probe_version": 99}))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("6.1.0-31-cloud-amd64", (6, 1)), ("v1.7.24~ds1", (1, 7)), ("5", (5, 0)), ("custom", None), ("", None)],
+)
+def test_versions_are_read_from_their_leading_numbers(text, version):
+    assert version_tuple(text) == version

@@ -1,0 +1,64 @@
+"""A misspelt variable is refused with the name that was meant, and every role's options agree with each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.variables import (
+    explain_unknown,
+    load_argument_specs,
+    unknown_variables,
+)
+
+ROLES = Path(__file__).resolve().parents[4] / "roles"
+ROLE_NAMES = sorted(path.name for path in ROLES.iterdir())
+KNOWN = {"portcullis_accept", "portcullis_engine", "portcullis_kubeconfig"}
+
+
+def options_of(role: str) -> dict:
+    """The options of a role's main entry point."""
+    text = (ROLES / role / "meta/argument_specs.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)["argument_specs"]["main"]["options"]
+
+
+def defaults_of(role: str) -> dict:
+    """The defaults of a role."""
+    return yaml.safe_load((ROLES / role / "defaults/main.yml").read_text(encoding="utf-8"))
+
+
+def test_a_misspelt_variable_is_named_with_the_nearest_known_one():
+    unknown = unknown_variables({"portcullis_acept", "portcullis_engine", "ansible_host"}, KNOWN)
+
+    assert unknown == {"portcullis_acept": "portcullis_accept"}
+    assert "unknown variable for w1: portcullis_acept (did you mean portcullis_accept?)" in explain_unknown(
+        unknown, "w1"
+    )
+
+
+def test_a_variable_like_no_other_is_named_without_a_guess():
+    unknown = unknown_variables({"portcullis_zzzzzzzzzzzzzz"}, KNOWN)
+
+    assert unknown == {"portcullis_zzzzzzzzzzzzzz": ""}
+    assert "did you mean" not in explain_unknown(unknown, "w1")
+
+
+def test_the_options_of_all_roles_are_known():
+    assert load_argument_specs(ROLES).keys() >= KNOWN
+
+
+@pytest.mark.parametrize("role", ROLE_NAMES)
+def test_every_default_of_a_role_is_an_option_of_it_with_the_same_value(role):
+    options = options_of(role)
+
+    for name, value in defaults_of(role).items():
+        documented = options[name].get("default")
+        assert "{{" in str(value) or documented == value, name
+
+
+def test_options_of_one_name_are_the_same_in_every_role():
+    seen: dict[str, dict] = {}
+    for role in ROLE_NAMES:
+        for name, option in options_of(role).items():
+            assert seen.setdefault(name, option) == option, f"{name} in {role}"
