@@ -1,0 +1,96 @@
+"""The root file system that all container nodes share, read-only: Debian plus the tree in rootfs/."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from tests.lab import cache
+from tests.lab.paths import SOURCE
+from tests.lab.run import build, run
+
+TREE = SOURCE / "rootfs"
+SUITE = "bookworm"
+_PACKAGES = (
+    "systemd systemd-sysv dbus containerd runc iptables nftables ipset conntrack iproute2 procps kmod openssh-server "
+    "python3 containernetworking-plugins socat util-linux mount ca-certificates"
+).split()
+# Not needed on a node of a lab, and each costs start-up time on two cores.
+_MASKED = (
+    "apt-daily.timer apt-daily-upgrade.timer console-getty.service dpkg-db-backup.timer e2scrub_all.timer "
+    "e2scrub_reap.service fstrim.timer getty.target systemd-journal-flush.service systemd-logind.service "
+    "systemd-networkd.service systemd-networkd.socket systemd-random-seed.service systemd-update-utmp.service "
+    "systemd-sysctl.service systemd-modules-load.service systemd-binfmt.service systemd-pstore.service"
+).split()
+_LINKS = {
+    "etc/systemd/system/basic.target.wants/lab-node.service": "/etc/systemd/system/lab-node.service",
+    # containerd's own default for bin_dir, so that a config.toml without the key works too
+    "opt/cni/bin": "/usr/lib/cni",
+    "usr/bin/kubelet": "/opt/k8s/kubelet",
+    "usr/bin/kubectl": "/opt/k8s/kubectl",
+    **{f"etc/systemd/system/{unit}": "/dev/null" for unit in _MASKED},
+}
+_BUILD_TIMEOUT_S = 1800
+
+
+def parse_index_targets(text: str, suite: str, host_suite: str) -> list[str]:
+    """One-line apt sources for `suite`, from the places where this machine finds Debian's `host_suite`.
+
+    `text` is the output of `apt-get indextargets` with one "URI RELEASE COMPONENT" a line. A machine that is not
+    Debian has no such place: the list is empty, and mmdebstrap's own default applies.
+    """
+    found = []
+    for line in text.splitlines():
+        uri, release, component = line.split()[:3]
+        if component == "main" and release in (host_suite, f"{host_suite}-security", f"{host_suite}-updates"):
+            entry = f"deb {uri} {release.replace(host_suite, suite)} main"
+            if entry not in found:
+                found.append(entry)
+    return found
+
+
+def _sources() -> list[str]:
+    fields = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    if fields.get("ID") != "debian":
+        return []
+    wanted = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
+    return parse_index_targets(run(wanted, timeout_s=60).stdout, SUITE, fields["VERSION_CODENAME"].strip('"'))
+
+
+def _apt_options() -> list[str]:
+    """What the machine's administrator told apt about reaching its mirror (proxies, dates)."""
+    dump = run(["apt-config", "dump", "--format", "%F %v%n"], timeout_s=60).stdout
+    wanted = re.compile(r"Acquire::(?:Check-\S+|https?::\S+|Retries)$")
+    pairs = (line.partition(" ") for line in dump.splitlines())
+    return [f'--aptopt={name} "{value}"' for name, _, value in pairs if value and wanted.match(name)]
+
+
+def _customise(root: Path) -> None:
+    shutil.copytree(TREE, root, dirs_exist_ok=True)
+    for name, target in _LINKS.items():
+        link = root / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    # A second name for runc: its first may be covered by a bind mount (lab-node-setup).
+    os.link(root / "usr/sbin/runc", root / "usr/local/lib/lab/runc")
+    for key in root.glob("etc/ssh/ssh_host_*"):
+        key.unlink()
+    for name in ("etc/hostname", "etc/resolv.conf"):
+        (root / name).write_text("")
+    # Read once and never again: saves 25 MB of every copy in the page cache.
+    for name in ("var/lib/apt/lists", "var/cache/apt"):
+        shutil.rmtree(root / name, ignore_errors=True)
+        (root / name).mkdir(parents=True)
+
+
+def root() -> Path:
+    """The directory of the shared root file system."""
+
+    def make(directory: Path) -> None:
+        fixed = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"]
+        build([*fixed, *_apt_options(), SUITE, directory / "root", *_sources()], timeout_s=_BUILD_TIMEOUT_S)
+        _customise(directory / "root")
+
+    parts = [SUITE, *_PACKAGES, *(f"{name}={target}" for name, target in sorted(_LINKS.items()))]
+    return cache.ensure("rootfs", cache.digest([*parts, *cache.tree_parts(TREE)]), make) / "root"
