@@ -50,9 +50,12 @@ def complain_about_host(name: str, settings: dict, options: dict) -> str | None:
     unknown = variables.unknown_variables(set(settings), set(options))
     if unknown:
         return variables.explain_unknown(unknown, name)
-    specification = {key: {k: v for k, v in options[key].items() if k in variables.SPEC_KEYS} for key in settings}
-    errors = ArgumentSpecValidator(specification).validate(settings).error_messages
-    return f"variable of {name}: {errors[0]}" if errors else None
+    for key, value in settings.items():
+        specification = {word: part for word, part in options[key].items() if word in variables.SPEC_KEYS}
+        errors = ArgumentSpecValidator({key: specification}).validate({key: value}).error_messages
+        if errors:
+            return f"{key} of {name}: {errors[0]}"
+    return None
 
 
 class ActionModule(ActionBase):

@@ -32,13 +32,8 @@ def host_record(name: str, hostvars: dict, result: dict) -> dict:
     }
 
 
-def judge(arguments: dict, groups: dict, hostvars: dict) -> list[dict]:
-    """All findings of the fleet, waivers applied.
-
-    :param groups: the inventory's groups. All of it is compared with the cluster, also what a limit left out.
-    :param hostvars: variables by host, for C(portcullis_node_name) and C(ansible_host).
-    :raises ValueError: for a probe that this collection cannot read.
-    """
+def nodes_of(arguments: dict, groups: dict) -> list[requirements.Node]:
+    """The nodes whose probe came back."""
     wanted = requirements.Wanted(
         engine=arguments["engine"],
         registry_config_path=arguments["registry_config_path"] or "",
@@ -46,38 +41,41 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> list[dict]:
         proven=arguments["proven"],
     )
     plain = set(groups.get(PLAIN_GROUP, []))
-    found: list[dict] = []
-    for name, result in arguments["probes"].items():
-        fault = requirements.probe_fault(name, result)
-        if fault:
-            found.append(fault)
-            continue
-        node = requirements.Node(
+    return [
+        requirements.Node(
             name=name,
             in_cluster=name not in plain,
             probe=requirements.probe_of(result),
             wanted=wanted,
             controller_epoch_s=result.get("controller_epoch_s"),
         )
+        for name, result in arguments["probes"].items()
+        if requirements.probe_fault(name, result) is None
+    ]
+
+
+def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:
+    """All findings of the fleet, waivers applied, and the nodes that a run can change.
+
+    :param groups: the inventory's groups. All of it is compared with the cluster, also what a limit left out.
+    :param hostvars: variables by host, for C(portcullis_node_name) and C(ansible_host).
+    :raises ValueError: for a probe that this collection cannot read.
+    """
+    probes, nodes = arguments["probes"], nodes_of(arguments, groups)
+    faults = [requirements.probe_fault(name, result) for name, result in probes.items()]
+    found = [fault for fault in faults if fault]
+    for node in nodes:
         found += requirements.evaluate_node(node)
     if arguments["cluster"]:
         in_inventory = [name for group in CLUSTER_GROUPS for name in groups.get(group, [])]
         records = {
-            name: host_record(name, hostvars.get(name, {}), arguments["probes"].get(name, {}))
-            for name in in_inventory or set(arguments["probes"]) - plain
+            name: host_record(name, hostvars.get(name, {}), probes.get(name, {}))
+            for name in in_inventory or [node.name for node in nodes if node.in_cluster]
         }
         found += cluster_requirements.evaluate_cluster(arguments["cluster"], records)
-    return findings.waive(found, arguments["accept"])
-
-
-def changeable(probes: dict, found: list[dict]) -> list[str]:
-    """The nodes that a run can change: their probe came back, containerd is there, nothing waived leaves them out."""
     excluded = requirements.left_out(found)
-    return [
-        name
-        for name, result in probes.items()
-        if name not in excluded and requirements.probe_of(result)["containerd"]["present"]
-    ]
+    changeable = [node.name for node in nodes if node.uses_containerd and node.name not in excluded]
+    return findings.waive(found, arguments["accept"]), changeable
 
 
 class ActionModule(ActionBase):
@@ -91,7 +89,7 @@ class ActionModule(ActionBase):
         arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
         arguments["accept"] = findings.parse_accept(arguments["accept"])
         try:
-            found = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
+            found, changeable = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
         except (ValueError, KeyError, TypeError) as error:
             result.update(
                 failed=True,
@@ -106,6 +104,6 @@ class ActionModule(ActionBase):
             changed=False,
             findings=found,
             blockers=findings.blockers(found),
-            changeable=changeable(arguments["probes"], found),
+            changeable=changeable,
         )
         return result

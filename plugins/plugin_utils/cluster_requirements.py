@@ -4,35 +4,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 
 # Pod Security admission's own words. Source: k8s.io/pod-security-admission, admission.go.
 PSA_REFUSAL = "violates PodSecurity"
 
 
-def host_identities(name: str, host: dict) -> set[str]:
-    """What a host of the inventory may be called in the cluster.
+# What may name a host in the cluster, the surest first.
+IDENTITIES = ("name", "hostname", "address", "machine_id")
 
-    :param host: C({node_name, address, hostname, machine_id}), any of them empty.
+
+def identities(host: dict, shared: set[str]) -> list[str]:
+    """The names to look for, the surest first. C(portcullis_node_name) leaves no other.
+
+    :param shared: names of several hosts (cloned disks), which identify none of them.
     """
-    names = {host["node_name"]} if host["node_name"] else {name, host["hostname"], host["address"], host["machine_id"]}
-    return names - {""}
+    if host["node_name"]:
+        return [host["node_name"]]
+    return [host[key] for key in IDENTITIES if host[key] and host[key] not in shared]
 
 
 def match_nodes(hosts: dict[str, dict], nodes: list[dict]) -> dict[str, str]:
     """Which node of the cluster each host is: C({host: node name}); hosts that are none are left out.
 
-    A machine id that several hosts share (cloned disks) identifies none of them.
+    :param hosts: by inventory name, C({node_name, address, hostname, machine_id}), any of them empty.
     """
-    machine_ids = [host["machine_id"] for host in hosts.values()]
+    named = {name: {**host, "name": name} for name, host in hosts.items()}
+    counts = Counter(host[key] for host in named.values() for key in ("hostname", "address", "machine_id"))
+    shared = {name for name, count in counts.items() if count > 1}
+    by_name = {}
+    for node in nodes:
+        for known in (node["machine_id"], *node["addresses"], node["name"]):
+            by_name[known] = node["name"]
     matched = {}
-    for name, host in hosts.items():
-        unique = {**host, "machine_id": host["machine_id"] if machine_ids.count(host["machine_id"]) == 1 else ""}
-        identities = host_identities(name, unique)
-        for node in nodes:
-            if identities & {node["name"], node["machine_id"], *node["addresses"]}:
-                matched[name] = node["name"]
-                break
+    for name, host in named.items():
+        # An inventory name is unique even where another host's own host name is the same.
+        found = (by_name.get(word) for word in identities(host, shared - {name}))
+        node_name = next((word for word in found if word), None)
+        if node_name:
+            matched[name] = node_name
     return matched
 
 

@@ -31,6 +31,8 @@ KERNELS = {
 # registry config_path is a key of containerd 1.5 and newer; 1.6 is the oldest line that is still measured.
 CONTAINERD_MINIMUM = (1, 6)
 PROBE_VERSION = 1
+# States of a unit that somebody wants to run. Source: systemd, unit-def.c.
+UNIT_IN_USE = ("active", "activating", "reloading", "deactivating", "failed")
 # The directory of the text's example; what containerd_config writes where none is set.
 DEFAULT_CONFIG_PATH = "/etc/containerd/certs.d"
 MIB = 1024 * 1024
@@ -72,8 +74,9 @@ class Node:
 
     @property
     def uses_containerd(self) -> bool:
-        """Plain hosts may do without a container runtime; nodes of the cluster may not."""
-        return self.containerd["present"]
+        """Whether there is a containerd to judge. On a plain host one that is installed but off is none."""
+        present = self.containerd["present"]
+        return present and (self.in_cluster or self.containerd["unit_state"] in UNIT_IN_USE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +208,7 @@ def other_config_path(node: Node) -> str | None:
     if not node.uses_containerd or not node.containerd["config"]:
         return None
     effective, wanted = node.containerd["config"]["config_path"], node.wanted.registry_config_path
-    if effective == wanted or (effective and not wanted):
+    if effective and (not wanted or effective == wanted):
         return None
     return f"effective registry config_path is {effective or 'not set'}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import probe_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import left_out, probe_of
 
 INPUTS = "__site_inputs"
 STATE = "__report_state"
@@ -92,9 +92,9 @@ class RunState:
             return "not_reached", "not part of this run"
         if host in judged.get("changeable", []) or judged.get("blockers"):
             return "not_reached", "the run stopped before its turn"
-        if probe_of(probe)["containerd"]["present"]:
+        if host in left_out(judged.get("findings", [])):
             return "not_reached", "left out by its findings"
-        return "unchanged", "no containerd here, nothing to change"
+        return "unchanged", "no containerd in use here, nothing to change"
 
     def batch_failures(self) -> dict[str, str]:
         """The nodes of this wave that failed or could not be reached, each with why."""
@@ -106,7 +106,7 @@ class RunState:
         failures = self.batch_failures()
         if failures:
             reasons = "; ".join(f"{host}: {' '.join(reason.split())}" for host, reason in failures.items())
-            return {"phase": "change", "reason": f"wave {self.current_wave()}: {reasons}"}
+            return {"phase": "change", "reason": reasons}
         for name, phase in ((VERIFY_REQUIREMENTS, "verify"), (REQUIREMENTS, "preflight")):
             found = self.once(name)
             if found.get("blockers"):

@@ -55,7 +55,7 @@ def test_portcullis_node_name_outranks_what_else_matches():
 
 
 def test_a_machine_id_of_cloned_disks_identifies_nobody():
-    hosts = {"a": host(machine_id="same"), "b": host(machine_id="same")}
+    hosts = {"a": host(machine_id="same"), "b": host(machine_id="same", hostname="localhost")}
 
     assert match_nodes(hosts, [node("w1", machine_id="same")]) == {}
 

@@ -104,11 +104,12 @@ def test_every_check_is_provoked_by_a_test():
     "changes",
     [
         {"containerd": {"present": False}},
+        {"containerd__unit_state": "inactive", "containerd__cri__serving": False},
         {"packet_filters": FIREWALLD},
         {"kubelet__healthy": False},
         {"kube_proxy__mode": ""},
     ],
-    ids=["no containerd", "own firewall", "no kubelet", "no kube-proxy"],
+    ids=["no containerd", "containerd off", "own firewall", "no kubelet", "no kube-proxy"],
 )
 def test_a_plain_host_needs_nothing_of_a_cluster(changes):
     assert evaluate_node(node_of(probe_with(**changes), in_cluster=False)) == []

@@ -84,11 +84,12 @@ def test_a_skipped_image_task_after_a_failure_does_not_hide_it():
 def test_a_host_without_containerd_has_nothing_to_change():
     state = state_of({"h1": BARE}, judgement=judged(changeable=()))
 
-    assert state.node_state("h1") == ("unchanged", "no containerd here, nothing to change")
+    assert state.node_state("h1") == ("unchanged", "no containerd in use here, nothing to change")
 
 
 def test_a_waived_node_is_left_out_with_the_reason():
-    state = state_of({"w1": read()}, judgement=judged(changeable=()))
+    waived = {**BLOCKER, "id": "containerd.cri_not_serving", "node": "w1", "waived": True}
+    state = state_of({"w1": read()}, judgement=judged(findings=(waived,), changeable=()))
 
     assert state.node_state("w1") == ("not_reached", "left out by its findings")
 
@@ -106,7 +107,7 @@ def test_waves_are_counted_and_a_failed_node_stops_the_run_with_its_reason():
     state = state_of(results, batch=("w2",))
 
     assert [state.wave_of(host) for host in results] == [1, 2, None]
-    assert state.stopped() == {"phase": "change", "reason": "wave 2: w2: CRI dead"}
+    assert state.stopped() == {"phase": "change", "reason": "w2: CRI dead"}
 
 
 def test_after_the_change_the_new_judgement_counts_for_the_nodes_that_it_covers():

@@ -1,0 +1,80 @@
+"""Probes of a fleet are judged together, with the whole inventory against the cluster."""
+
+from __future__ import annotations
+
+from ansible_collections.portcullis.fleet.plugins.action.node_probe import explain_failure
+from ansible_collections.portcullis.fleet.plugins.action.node_requirements import judge
+
+from tests.unit.plugins.plugin_utils.probes import CLEAN_PROBE, probe_with
+
+GROUPS = {"control_plane": ["cp1"], "workers": ["w1", "w2"], "plain_hosts": ["h1"]}
+NAMES = ("cp1", "w1", "w2", "h1")
+CLUSTER = {
+    "access": [{"verb": "list", "group": "", "resource": "nodes", "allowed": True}],
+    "admission": None,
+    "namespace": {"name": "portcullis-system"},
+    "nodes": [{"name": name, "addresses": [], "machine_id": ""} for name in ("cp1", "w1", "w2")],
+}
+
+
+def arguments(probes: dict, **changes: object) -> dict:
+    """The action's arguments as its specification fills them."""
+    base = {
+        "probes": probes,
+        "cluster": CLUSTER,
+        "engine": "native",
+        "registry_config_path": None,
+        "images": ["docker.io/library/busybox:1.33"],
+        "accept": [],
+        "proven": False,
+    }
+    return {**base, **changes}
+
+
+def clean(*names: str) -> dict:
+    """What node_probe registered for clean nodes."""
+    return {name: {"probe": CLEAN_PROBE} for name in names}
+
+
+def test_a_clean_fleet_has_no_finding_and_all_of_it_can_change():
+    assert judge(arguments(clean(*NAMES)), GROUPS, {}) == ([], list(NAMES))
+
+
+def test_a_limited_run_still_compares_the_whole_inventory():
+    assert judge(arguments(clean("w1")), GROUPS, {}) == ([], ["w1"])
+
+
+def test_an_unreachable_node_is_one_finding_and_cannot_change():
+    probes = {**clean("cp1", "w1", "h1"), "w2": {"unreachable": True, "msg": "no route"}}
+    found, changeable = judge(arguments(probes, accept=["node.unreachable"]), GROUPS, {})
+
+    assert [(item["id"], item["node"], item["waived"]) for item in found] == [("node.unreachable", "w2", True)]
+    assert changeable == ["cp1", "w1", "h1"]
+
+
+def test_a_host_without_containerd_has_nothing_to_change():
+    probes = {**clean("cp1", "w1", "w2"), "h1": {"probe": probe_with(containerd={"present": False})}}
+
+    assert judge(arguments(probes), GROUPS, {}) == ([], ["cp1", "w1", "w2"])
+
+
+def test_saved_probes_are_judged_without_an_inventory_or_a_cluster():
+    found, changeable = judge(arguments({"node7": probe_with(kubelet__healthy=False)}, cluster=None), {}, {})
+
+    assert [(item["id"], item["node"]) for item in found] == [("kubelet.not_healthy", "node7")]
+    assert changeable == ["node7"]
+
+
+def test_a_missing_python_is_said_in_one_line_with_the_remedy():
+    result = {"failed": True, "rc": 127, "msg": "The module interpreter '/usr/bin/python3' was not found."}
+    explained = explain_failure("w1", result)
+
+    assert explained["no_python"]
+    assert "no Python on w1" in explained["msg"]
+    assert "ansible_python_interpreter" in explained["msg"]
+
+
+def test_any_other_failure_is_kept_as_it_is():
+    result = {"failed": True, "rc": 1, "msg": "disk_paths must be absolute"}
+
+    assert explain_failure("w1", result) is result

@@ -1,0 +1,163 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit import (
+    EditError,
+    Splice,
+    apply_splices,
+    quote,
+    set_string,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.plugins.plugin_utils.containerd_samples import documents
+
+CRI = "io.containerd.grpc.v1.cri"
+TABLE = ("plugins", CRI, "registry")
+
+
+def edit(text, value="/c", table=TABLE):
+    return apply_splices(text, set_string(text, table, "config_path", value))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            f'[plugins."{CRI}".registry]\n  config_path = ""\n',
+            f'[plugins."{CRI}".registry]\n  config_path = "/c"\n',
+            id="empty-value",
+        ),
+        pytest.param(
+            f"[plugins.'{CRI}'.registry]\n  config_path = '/old' # why\n",
+            f"[plugins.'{CRI}'.registry]\n  config_path = '/c' # why\n",
+            id="literal-quotes-and-comment",
+        ),
+        pytest.param(
+            f'[plugins]\n  [plugins."{CRI}"]\n    [plugins."{CRI}".registry]\n'
+            f'      [plugins."{CRI}".registry.mirrors]\n',
+            f'[plugins]\n  [plugins."{CRI}"]\n    [plugins."{CRI}".registry]\n      config_path = "/c"\n'
+            f'      [plugins."{CRI}".registry.mirrors]\n',
+            id="header-without-keys-uses-the-indentation-of-the-file",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}".registry]\n\tmax = 1\n\n# about other\n[other]\na = 1\n',
+            f'[plugins."{CRI}".registry]\n\tmax = 1\n\tconfig_path = "/c"\n\n# about other\n[other]\na = 1\n',
+            id="after-the-last-key-of-the-table",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}".registry]',
+            f'[plugins."{CRI}".registry]\n  config_path = "/c"',
+            id="header-at-the-end-without-newline",
+        ),
+        pytest.param(
+            f'version = 2\r\n[plugins."{CRI}"]\r\n  a = 1',
+            f'version = 2\r\n[plugins."{CRI}"]\r\n  a = 1\r\n\r\n[plugins."{CRI}".registry]\r\n  config_path = "/c"',
+            id="new-table-in-crlf-without-final-newline",
+        ),
+        pytest.param(
+            f"version = 2\n\n[plugins.'{CRI}'.cni]\n    bin_dir = '/b'\n\n",
+            f"version = 2\n\n[plugins.'{CRI}'.cni]\n    bin_dir = '/b'\n\n"
+            f"[plugins.'{CRI}'.registry]\n    config_path = '/c'\n",
+            id="new-table-takes-quotes-and-indentation",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\n  registry = {{ mirrors = {{}} }} # end\n',
+            f'[plugins."{CRI}"]\n  registry = {{ config_path = "/c", mirrors = {{}} }} # end\n',
+            id="inline-table",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\n  registry = {{}}\n',
+            f'[plugins."{CRI}"]\n  registry = {{ config_path = "/c" }}\n',
+            id="empty-inline-table",
+        ),
+        pytest.param(
+            f'[plugins]\n"{CRI}" = {{a = 1}}\n',
+            f'[plugins]\n"{CRI}" = {{ registry.config_path = "/c", a = 1}}\n',
+            id="inline-plugin-table",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\nregistry.headers.a = ["b"]\nx = 1\n',
+            f'[plugins."{CRI}"]\nregistry.headers.a = ["b"]\nregistry.config_path = "/c"\nx = 1\n',
+            id="dotted-keys",
+        ),
+        pytest.param(
+            f"plugins.'{CRI}'.sandbox_image = 'p'\n[debug]\nlevel = 'info'\n",
+            f"plugins.'{CRI}'.sandbox_image = 'p'\nplugins.'{CRI}'.registry.config_path = \"/c\"\n"
+            "[debug]\nlevel = 'info'\n",
+            id="dotted-keys-at-the-root",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}".registry.mirrors."docker.io"]\nendpoint = ["https://m"]\n# mine\n'
+            f'[plugins."{CRI}".registry]\n',
+            f'[plugins."{CRI}".registry.mirrors."docker.io"]\nendpoint = ["https://m"]\n# mine\n'
+            f'[plugins."{CRI}".registry]\nconfig_path = "/c"\n',
+            id="table-declared-after-its-sub-table",
+        ),
+        pytest.param(
+            "# nothing but this\n",
+            f'# nothing but this\n\n[plugins."{CRI}".registry]\n  config_path = "/c"\n',
+            id="only-comments",
+        ),
+        pytest.param("", f'[plugins."{CRI}".registry]\n  config_path = "/c"\n', id="empty"),
+    ],
+)
+def test_set_string(before, after):
+    """The value lands in the table, in the style of the text; a second edit has nothing to do."""
+    assert edit(before) == after
+    assert set_string(after, TABLE, "config_path", "/c") == []
+
+
+def test_second_registry_table_is_never_written():
+    """A literal-quoted header is the same table as a basic-quoted one, so it is edited in place."""
+    text = f"[plugins.'{CRI}'.registry]\n"
+
+    assert edit(text).count("registry]") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f'[plugins]\n"{CRI}" = 1\n', id="a-number"),
+        pytest.param(f'[[plugins."{CRI}".registry]]\na = 1\n', id="array-of-tables"),
+    ],
+)
+def test_what_is_no_table_is_refused(text):
+    """Where the path leads through something else, the edit says so instead of writing an invalid file."""
+    with pytest.raises(EditError):
+        edit(text)
+
+
+@given(st.text(max_size=30), st.sampled_from("\"'"))
+def test_quote_round_trips(value, mark):
+    """Any text, quoted, is read back as itself."""
+    assert tomllib.loads(f"a = {quote(value, mark)}") == {"a": value}
+
+
+def test_splices_must_fit():
+    """A splice made for another text is refused."""
+    with pytest.raises(EditError, match="offset 1"):
+        apply_splices("abc", [Splice(1, "x", "y")])
+
+
+@given(documents())
+def test_edit_keeps_every_other_byte(text):
+    """Taking the inserted text out of the new one gives the old one back, and only the one value differs."""
+    try:
+        splices = set_string(text, TABLE, "config_path", "/c")
+    except EditError:
+        return
+    edited = apply_splices(text, splices)
+    back, shift = [], 0
+    for splice in splices:
+        back.append(Splice(splice.start + shift, splice.inserted, splice.removed))
+        shift += len(splice.inserted) - len(splice.removed)
+
+    assert apply_splices(edited, back) == text
+    assert tomllib.loads(edited)["plugins"][CRI]["registry"]["config_path"] == "/c"
+    assert set_string(edited, TABLE, "config_path", "/c") == []
