@@ -19,7 +19,7 @@ _STRINGS = (
     re.compile(r'"(?:\\.|[^"\\\r\n])*"'),
     re.compile(r"'[^'\r\n]*'"),
 )
-_SCALAR = re.compile(r"[^\s,\]}#](?:[^,\]}#\r\n]*[^\s,\]}#])?")
+_SCALAR = re.compile(r"[^\s,\]}#]+(?: \d\d:[^\s,\]}#]*)?")  # a date may have a space before its time
 _BLANK = re.compile(r"[ \t]*")
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _LINE_END = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\r?\Z)")

@@ -16,6 +16,14 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TEMPLATE = re.compile(r"\{\{|\{%")
 _LONE_CR = re.compile(r"\r(?!\n)")
 
+# Of the keys that are judged here; containerd does not start where one has another type.
+_TYPES = {
+    "version": (int, "a whole number"),
+    "imports": (list, "an array of strings"),
+    "disabled_plugins": (list, "an array of strings"),
+    "plugins": (dict, "a table"),
+}
+
 
 class UnreadableError(Exception):
     """A file that cannot be edited. C(finding_id) names the kind, the text is file, line and reason."""
@@ -37,6 +45,11 @@ class ConfigFile:
     @property
     def has_statements(self) -> bool:
         return bool(self.values)
+
+    def place(self, *key: str) -> str:
+        """Return where a key stands, as C(PATH line N)."""
+        entry = scan(self.text).find(key)
+        return f"{self.path} line {self.text.count(chr(10), 0, entry.key_start) + 1}" if entry else self.path
 
 
 def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
@@ -62,7 +75,15 @@ def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
         scan(text)
     except (tomllib.TOMLDecodeError, ScanError) as error:
         raise _explain(path, text, error) from error
-    return ConfigFile(path, text, values)
+    config = ConfigFile(path, text, values)
+    for key, (kind, name) in _TYPES.items():
+        if key in values and (not isinstance(values[key], kind) or isinstance(values[key], bool)):
+            raise UnreadableError(
+                "containerd.config_invalid",
+                f"{config.place(key)}: {key} is {values[key]!r}",
+                f"make {key} {name}; containerd does not start with this file",
+            )
+    return config
 
 
 def _decode(path: str, content: bytes) -> str:

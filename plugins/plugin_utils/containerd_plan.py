@@ -77,6 +77,7 @@ def plan_present(files: dict[str, bytes | None], daemon: Daemon, options: Option
     :param files: bytes by path in the order in which the daemon loads them, the main file first; None when absent.
     """
     plan = Plan()
+    _refuse_missing_imports(plan, files)
     try:
         configs = [read_config(path, content or b"", daemon) for path, content in files.items()]
     except UnreadableError as error:
@@ -91,6 +92,18 @@ def plan_present(files: dict[str, bytes | None], daemon: Daemon, options: Option
     if _refuse_legacy(plan, daemon).findings:
         return plan
     return _set_directory(plan, configs, daemon, wanted, files[configs[0].path])
+
+
+def _refuse_missing_imports(plan: Plan, files: dict[str, bytes | None]) -> None:
+    main, *imports = files
+    for path in imports:
+        if files[path] is None:
+            plan.refuse(
+                "containerd.import_missing",
+                f"{path} is imported by {main}, or by a file that it imports, and does not exist",
+                "every import without a wildcard to exist, else containerd does not start again",
+                f"create {path}, or remove it from imports",
+            )
 
 
 def plan_restore(files: dict[str, bytes | None], daemon: Daemon, content: bytes | None) -> Plan:
@@ -120,17 +133,17 @@ def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
     version_text = ".".join(map(str, daemon.version))
     for config in configs:
         version = config.values.get("version", 0)
-        if not isinstance(version, int) or version > newest:
+        if version > newest:
             plan.refuse(
                 "containerd.config_version",
-                f"{config.path} has version = {version!r}",
+                f"{config.place('version')}: version = {version}",
                 f"version = {newest} or older for containerd {version_text}",
                 f"write the file for version {newest}, or run a containerd that reads version {version}",
             )
         elif daemon.migrates_each_file and main_version and version > main_version:
             plan.refuse(
                 "containerd.import_version",
-                f"{config.path} has version = {version}, the file that imports it {main_version}",
+                f"{config.place('version')}: version = {version}, above the main file's {main_version}",
                 "no imported file newer than the main one: containerd 2.3 and later refuse to start",
                 f"set version = {version} in {configs[0].path} after migrating its tables",
             )
@@ -138,7 +151,7 @@ def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
             if plugin in (V1_CRI, GRPC_CRI, IMAGES):
                 plan.refuse(
                     "containerd.cri_disabled",
-                    f"{config.path} has {plugin!r} in disabled_plugins",
+                    f"{config.place('disabled_plugins')}: {plugin!r} in disabled_plugins",
                     "the CRI plugin enabled, since kubelet needs it and registry settings are its own",
                     f"remove {plugin!r} from disabled_plugins and restart containerd",
                 )

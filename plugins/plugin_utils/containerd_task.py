@@ -117,8 +117,8 @@ class ConfigTask:
         loaded = self.facts["cri"]["loaded_config_path"]
         if self.plan.after and not self.plan.writes and loaded not in (None, self.plan.after.config_path):
             warnings.append(
-                f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with {loaded!r} since "
-                "its last start: restart it"
+                f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with {loaded!r} "
+                "since its last start: restart it"
             )
         if self.facts["unfinished"]:
             warnings.append(f"a run was killed here before: {', '.join(self.facts['unfinished'])}")

@@ -1,0 +1,233 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import (
+    DEFAULT_DIRECTORY,
+    Options,
+    check_directory,
+    plan_present,
+    plan_restore,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.plugins.plugin_utils.containerd_samples import documents
+
+MAIN = "/etc/containerd/config.toml"
+OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
+
+
+def present(content, version="1.7.24", wanted=None, **imports):
+    files = {MAIN: content, **{f"/etc/containerd/{name}.toml": data for name, data in imports.items()}}
+    return plan_present(files, parse_version(version), Options(wanted))
+
+
+@pytest.mark.parametrize(
+    ("version", "content", "after"),
+    [
+        pytest.param(
+            "1.6.20",
+            None,
+            f'version = 2\n\n[plugins."{OLD}".registry]\n  config_path = "{DEFAULT_DIRECTORY}"\n',
+            id="1.x-no-file",
+        ),
+        pytest.param(
+            "2.1.9",
+            b"",
+            f'version = 3\n\n[plugins."{NEW}".registry]\n  config_path = "{DEFAULT_DIRECTORY}"\n',
+            id="2.x-empty-file",
+        ),
+        pytest.param(
+            "2.3.4",
+            b"# mine\r\n",
+            f'# mine\r\n\r\nversion = 3\r\n\r\n[plugins."{NEW}".registry]\r\n  config_path = "{DEFAULT_DIRECTORY}"\r\n',
+            id="only-comments-in-crlf",
+        ),
+        pytest.param(
+            "1.6.20",
+            b'\xef\xbb\xbfversion = 2\n[plugins."io.containerd.grpc.v1.cri".registry]\n',
+            '\ufeffversion = 2\n[plugins."io.containerd.grpc.v1.cri".registry]\n'
+            f'  config_path = "{DEFAULT_DIRECTORY}"\n',
+            id="1.x-keeps-the-byte-order-mark",
+        ),
+    ],
+)
+def test_whole_files(version, content, after):
+    """A file without statements gets a version that every daemon of the line reads; marks and line ends stay."""
+    plan = present(content, version)
+
+    assert plan.findings == []
+    assert [(write.path, write.before, write.after) for write in plan.writes] == [(MAIN, content, after.encode())]
+    assert plan.after.config_path == DEFAULT_DIRECTORY
+
+
+SET = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/elsewhere"\n'.encode()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "writes", "effective"),
+    [
+        pytest.param(None, 0, "/elsewhere", id="kept-when-nothing-is-asked-for"),
+        pytest.param("/elsewhere", 0, "/elsewhere", id="already-so"),
+        pytest.param("/wanted", 1, "/wanted", id="changed-when-asked-for"),
+    ],
+)
+def test_a_path_that_is_set(wanted, writes, effective):
+    """A path that a file sets is only changed by an explicit option."""
+    plan = present(SET, wanted=wanted)
+
+    assert (len(plan.writes), plan.after.config_path) == (writes, effective)
+
+
+def test_built_in_directories_are_not_a_set_path():
+    """What containerd 2.2 fills in by itself is a list, so one directory is written."""
+    assert present(b"version = 3\n", "2.2.7").after.config_path == DEFAULT_DIRECTORY
+
+
+def test_a_kept_list_is_warned_of():
+    """A colon list that a file sets stays, with the reason why it may not work."""
+    plan = present(SET.replace(b"/elsewhere", b"/a:/b"))
+
+    assert plan.writes == []
+    assert "'/a:/b'; pulls through the transfer service" in plan.warnings[0]
+
+
+MIRRORS = f'version = 2\n[plugins."{OLD}".registry.mirrors."docker.io"]\nendpoint = ["https://m"]\n'.encode()
+TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n'.encode()
+
+
+@pytest.mark.parametrize(
+    ("version", "content", "finding", "observed"),
+    [
+        pytest.param(
+            "1.7.24", MIRRORS, "containerd.mirrors_present", "registry.mirrors for docker.io in", id="mirrors"
+        ),
+        pytest.param(
+            "2.1.9", MIRRORS, "containerd.mirrors_present", "registry.mirrors for docker.io", id="mirrors-2.x"
+        ),
+        pytest.param("1.7.24", TLS, "containerd.mirrors_present", "registry.configs.*.tls for m in", id="tls-1.x"),
+        pytest.param(
+            "1.7.24", b"\xff\xfev\0", "containerd.config_encoding", f"{MAIN} line 1: expected UTF-8", id="utf-16-mark"
+        ),
+        pytest.param("1.7.24", b"v\0e\0r\0", "containerd.config_encoding", "line 1: expected UTF-8", id="utf-16"),
+        pytest.param("1.7.24", b"a = 1\n# \xe9\n", "containerd.config_encoding", "line 2: byte 0xe9", id="latin-1"),
+        pytest.param("2.1.9", b"\xef\xbb\xbfversion = 3\n", "containerd.byte_order_mark", "line 1", id="bom-2.x"),
+        pytest.param("1.7.24", b"a = 1\nb = 2\rc = 3\n", "containerd.config_invalid", "line 2: a carriage", id="cr"),
+        pytest.param("1.7.24", b"a = {b = 1,}\n", "containerd.config_invalid", "line 1: ", id="trailing-comma"),
+        pytest.param("1.7.24", b"[a]\n[a]\n", "containerd.config_invalid", "line 2: Cannot declare", id="duplicate"),
+        pytest.param("1.7.24", b"a = 1\nb = {{ x }}\n", "containerd.config_template", "line 2: {{ begins", id="jinja"),
+        pytest.param("1.7.24", b"\nversion = 3\n", "containerd.config_version", "line 2: version = 3", id="version-3"),
+        pytest.param("1.7.24", b'version = "2"\n', "containerd.config_invalid", "line 1: version is '2'", id="text"),
+        pytest.param(
+            "1.7.24", b'disabled_plugins = ["cri"]\n', "containerd.cri_disabled", "line 1: 'cri' in", id="package-stub"
+        ),
+    ],
+)
+def test_refusals(version, content, finding, observed):
+    """What cannot be edited safely is refused with file, line and reason, and nothing is written."""
+    plan = present(content, version, "/wanted")
+
+    assert [item["id"] for item in plan.findings] == [finding]
+    assert observed in plan.findings[0]["observed"]
+    assert plan.writes == []
+
+
+def test_tls_may_stay_on_2x():
+    """2.x loads beside configs.*.tls; it only ignores it."""
+    assert present(TLS, "2.1.9").findings == []
+
+
+def test_mirrors_do_not_matter_when_nothing_changes():
+    """Where the path is as wanted there is no edit to refuse."""
+    content = MIRRORS + f'[plugins."{OLD}".registry]\nconfig_path = "/c"\n'.encode()
+
+    assert present(content, wanted="/c").findings == []
+
+
+@pytest.mark.parametrize(
+    ("version", "dropin", "reason"),
+    [
+        pytest.param(
+            "1.7.24",
+            f'version = 2\n[plugins."{OLD}".cni]\nbin_dir = "/b"\n'.encode(),
+            f"/etc/containerd/drop.toml is loaded later and has the whole table of {OLD}",
+            id="1.x-whole-table",
+        ),
+        pytest.param(
+            "2.1.9",
+            f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/drop"\n'.encode(),
+            "/etc/containerd/drop.toml is loaded later and sets '/drop'",
+            id="2.x-value",
+        ),
+    ],
+)
+def test_a_drop_in_that_wins_is_named(version, dropin, reason):
+    """An edit that an imported file overrides is refused instead of made in vain."""
+    plan = present(b'version = 2\nimports = ["drop.toml"]\n', version, "/wanted", drop=dropin)
+
+    assert [item["id"] for item in plan.findings] == ["containerd.config_path_overridden"]
+    assert reason in plan.findings[0]["observed"]
+
+
+def test_a_missing_import_is_refused():
+    """A literal import that does not exist stops the daemon at its next start."""
+    plan = present(b'version = 2\nimports = ["drop.toml"]\n', drop=None)
+
+    assert [item["id"] for item in plan.findings] == ["containerd.import_missing"]
+
+
+def test_a_newer_drop_in_is_refused_from_2_3():
+    """containerd#12891: 2.3 does not start with a drop-in of a higher version than the main file."""
+    plan = present(b"version = 2\n", "2.3.4", drop=b"version = 3\n")
+
+    assert [item["id"] for item in plan.findings] == ["containerd.import_version"]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        pytest.param("/etc/containerd/certs.d", "", id="one-directory"),
+        pytest.param("/a:/b", "must be one directory", id="colon-list"),
+        pytest.param("certs.d", "must be an absolute path", id="relative"),
+        pytest.param("/a\nb", "must be an absolute path", id="line-break"),
+    ],
+)
+def test_check_directory(path, reason):
+    """A list is refused with the reason, as is what is no absolute path."""
+    assert reason in check_directory(path)
+
+
+def test_restore_gives_the_bytes_back():
+    """The undo record is written as it is, with what the daemon then uses."""
+    plan = plan_restore({MAIN: SET}, parse_version("1.7.24"), b"version = 2\n")
+
+    assert [(write.before, write.after) for write in plan.writes] == [(SET, b"version = 2\n")]
+    assert (plan.before.config_path, plan.after.config_path) == ("/elsewhere", "")
+    assert plan_restore({MAIN: SET}, parse_version("1.7.24"), SET).writes == []
+
+
+def test_restore_of_a_file_that_was_not_there():
+    """An absent file is what it was before."""
+    assert plan_restore({MAIN: SET}, parse_version("1.7.24"), None).writes[0].after is None
+
+
+@given(
+    st.one_of(documents().map(str.encode), st.binary(max_size=80)),
+    st.sampled_from(("1.6.20", "1.7.34", "2.0.5", "2.2.1", "2.3.4")),
+    st.sampled_from(("", "version = 2\n", "version = 3\n", "version = 4\n")),
+)
+def test_plan_of_anything(body, version, head):
+    """Any bytes bring a plan: refused with a finding, or effective, reversible and empty when repeated."""
+    content = head.encode() + body
+    plan = present(content, version, "/wanted")
+
+    if plan.findings:
+        assert plan.writes == []
+        return
+    assert plan.after.config_path == "/wanted"
+    after = plan.writes[0].after if plan.writes else content
+    assert present(after, version, "/wanted").writes == []
+    assert plan_restore({MAIN: after}, parse_version(version), content).after == plan.before
