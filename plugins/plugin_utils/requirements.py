@@ -81,7 +81,11 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One requirement. C(expected) and C(remedy) may name C({node}) and the fields of Wanted."""
+    """One requirement.
+
+    C(expected) and C(remedy) may name C({engine}), C({architectures}), C({kernel}) and C({config_path}), and never the
+    node: what is the same on many nodes shall read the same.
+    """
 
     id: str
     severity: str
@@ -100,7 +104,6 @@ class Check:
         if observed is None:
             return None
         words = {
-            "node": node.name,
             "config_path": node.wanted.registry_config_path or DEFAULT_CONFIG_PATH,
             "engine": node.wanted.engine,
             "architectures": " or ".join(ARCHITECTURES[node.wanted.engine]),
@@ -291,7 +294,7 @@ CHECKS = (
         BLOCKER,
         "calico/Node Requirements",
         "{architectures} for engine {engine}",
-        "choose another engine with portcullis_engine, or take {node} out of the run",
+        "choose another engine with portcullis_engine, or take the node out of the run",
         wrong_architecture,
     ),
     Check(
@@ -299,7 +302,7 @@ CHECKS = (
         BLOCKER,
         "calico/Node Requirements",
         "kernel {kernel} or newer for engine {engine}",
-        "boot a newer kernel on {node}, or choose another engine with portcullis_engine",
+        "boot a newer kernel, or choose another engine with portcullis_engine",
         old_kernel,
     ),
     Check(
@@ -307,7 +310,7 @@ CHECKS = (
         BLOCKER,
         "ansible/Privileges",
         "root on the node",
-        "set ansible_become: true for {node}, or connect as root",
+        "set ansible_become: true for the node, or connect as root",
         not_root,
         leaves_out=True,
     ),
@@ -316,7 +319,7 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "containerd on every node of the cluster",
-        "install containerd on {node}, or move it out of control_plane and workers",
+        "install containerd, or move the node out of control_plane and workers",
         no_containerd,
         leaves_out=True,
     ),
@@ -325,7 +328,7 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "CRI answers and RuntimeReady is true",
-        "on {node}: journalctl -u containerd, mend what it says, systemctl restart containerd",
+        "on the node: journalctl -u containerd, mend what it says, systemctl restart containerd",
         cri_not_serving,
         leaves_out=True,
     ),
@@ -334,7 +337,7 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "containerd 1.6 or newer",
-        "upgrade containerd on {node}",
+        "upgrade containerd",
         old_containerd,
     ),
     Check(
@@ -342,7 +345,7 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "a configuration that the daemon accepts",
-        "on {node}: containerd config dump names the line; mend it before anything restarts the daemon",
+        "on the node: containerd config dump names the line; mend it before anything restarts the daemon",
         broken_config,
         leaves_out=True,
     ),
@@ -351,7 +354,7 @@ CHECKS = (
         WARNING,
         "secure-workload/Requirements and Prerequisites",
         "the daemon runs with the configuration that is on disk",
-        "look at the last edit, then systemctl restart containerd on {node}",
+        "look at the last edit, then on the node: systemctl restart containerd",
         stale_daemon,
     ),
     Check(
@@ -359,7 +362,7 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "no registry.mirrors and no registry.configs.*.tls where config_path is set",
-        "move them to hosts.toml files below {config_path} on {node} and remove them from config.toml",
+        "move them to hosts.toml files below {config_path} and remove them from config.toml",
         legacy_registry_tables,
         leaves_out=True,
     ),
@@ -370,7 +373,7 @@ CHECKS = (
         "registry config_path = {config_path}",
         "nothing: site.yml sets it (role containerd)",
         other_config_path,
-        remedy_after_run="run site.yml --diff -l {node}; a drop-in named in imports may win over the main file",
+        remedy_after_run="run site.yml --diff for the node; a drop-in named in imports may win over the main file",
     ),
     Check(
         "image.missing",
@@ -379,14 +382,14 @@ CHECKS = (
         "the images are on the node",
         "nothing if the node reaches the registry: site.yml pulls them; else name an archive in portcullis_images",
         missing_images,
-        remedy_after_run="run site.yml -l {node} and look at what portcullis.fleet.containerd_image says",
+        remedy_after_run="run site.yml for the node and look at what portcullis.fleet.containerd_image says",
     ),
     Check(
         "packet_filter.other_manager",
         BLOCKER,
         "calico/Node Requirements",
         "no firewalld, ufw or other packet-filter manager on a node of the cluster",
-        "on {node}: systemctl disable --now the unit, then restart kube-proxy and the network plugin",
+        "on the node: systemctl disable --now the unit, then restart kube-proxy and the network plugin",
         packet_filter_managers,
     ),
     Check(
@@ -394,7 +397,7 @@ CHECKS = (
         BLOCKER,
         "calico/Kubernetes Requirements",
         "kubelet runs and answers ok at 127.0.0.1:10248/healthz",
-        "on {node}: journalctl -u kubelet, mend what it says, systemctl restart kubelet",
+        "on the node: journalctl -u kubelet, mend what it says, systemctl restart kubelet",
         kubelet_down,
     ),
     Check(
@@ -402,7 +405,7 @@ CHECKS = (
         WARNING,
         "calico/Supported kube-proxy modes",
         "a mode from 127.0.0.1:10249/proxyMode",
-        "check the kube-proxy pod on {node}; nothing to do where the network plugin replaces kube-proxy",
+        "check the node's kube-proxy pod; nothing to do where the network plugin replaces kube-proxy",
         kube_proxy_unknown,
     ),
     Check(
@@ -410,7 +413,7 @@ CHECKS = (
         BLOCKER,
         "ansible/Fleet",
         "within 60 s of the controller",
-        "start a time service on {node} (chronyc makestep)",
+        "start a time service on the node (chronyc makestep)",
         clock_far_off,
     ),
     Check(
@@ -418,7 +421,7 @@ CHECKS = (
         WARNING,
         "ansible/Fleet",
         "within 1 s of the controller",
-        "check the time service on {node} (chronyc tracking)",
+        "check the node's time service (chronyc tracking)",
         clock_off,
     ),
     Check(
@@ -426,7 +429,7 @@ CHECKS = (
         WARNING,
         "ansible/Fleet",
         "a time service keeps the clock",
-        "install and start chrony on {node}",
+        "install and start chrony",
         clock_not_synchronised,
     ),
     Check(
@@ -434,7 +437,7 @@ CHECKS = (
         BLOCKER,
         "ansible/Fleet",
         "room for the journal, the images and the agent",
-        "free space on {node}: unused images (crictl rmi --prune), old journals",
+        "free space on the node: unused images (crictl rmi --prune), old journals",
         little_disk,
     ),
 )
@@ -442,9 +445,9 @@ CHECKS = (
 
 # Probes that did not come back: the fault, what it is called, what mends it.
 PROBE_FAULTS = (
-    ("unreachable", "node.unreachable", "the node answers over SSH", "check address, key and network of {node}"),
+    ("unreachable", "node.unreachable", "the node answers over SSH", "check the node's address, key and network"),
     ("no_python", "node.no_python", "Python 3.8 or newer", "install python3, or set ansible_python_interpreter"),
-    ("failed", "node.probe_failed", "node_probe runs", "run ansible {node} -b -m portcullis.fleet.node_probe -vvv"),
+    ("failed", "node.probe_failed", "node_probe runs", "run ansible NODE -b -m portcullis.fleet.node_probe -vvv"),
 )
 LEAVES_OUT = frozenset(item.id for item in CHECKS if item.leaves_out) | {fault[1] for fault in PROBE_FAULTS}
 
@@ -468,7 +471,7 @@ def probe_fault(name: str, result: dict) -> dict | None:
                 node=name,
                 observed=" ".join(str(result.get("msg", "no answer")).split()),
                 expected=expected,
-                remedy=remedy.format(node=name),
+                remedy=remedy,
             )
     return None
 
