@@ -86,7 +86,8 @@ def make(directories: Iterable[str]) -> None:
                     own.write_text(inherited)
 
 
-def _members(directories: Iterable[str]) -> set[int]:
+def members(directories: Iterable[str]) -> set[int]:
+    """The processes in these cgroups and below, by their numbers here."""
     found: set[int] = set()
     for directory in map(Path, directories):
         for file in directory.rglob("cgroup.procs"):
@@ -101,20 +102,20 @@ def kill(directories: Sequence[str]) -> None:
     """End every process in these cgroups and below; LabError when some stay."""
 
     def empty() -> bool:
-        for pid in _members(directories):
+        for pid in members(directories):
             try:
                 handle = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
             try:
                 # The number may have passed to another process before the handle was open.
-                if pid in _members(directories):
+                if pid in members(directories):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             except ProcessLookupError:
                 pass
             finally:
                 os.close(handle)
-        return not _members(directories)
+        return not members(directories)
 
     wait(f"processes in {directories[0] if directories else 'no cgroup'} end", empty, timeout_s=_TIMEOUT_S)
 

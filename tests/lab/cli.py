@@ -62,7 +62,7 @@ def _node(arguments: argparse.Namespace) -> topology.Node:
 
 
 def _up(lab: Lab, path: Path | None) -> None:
-    wanted = topology.load(path)
+    wanted = topology.load(path) if path else None
     try:
         changed = lab.up(wanted)
     except LabError:
@@ -107,7 +107,7 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             return _status(lab)
         case "ssh":
             terminal = ["-t"] if sys.stdin.isatty() else []
-            _become(lab.ssh_command(arguments.node, _words(arguments.argv), options=terminal))
+            _become([*lab.ssh_command(arguments.node, *terminal), *_words(arguments.argv)])
         case "kubectl":
             _become(lab.kubectl_command(_words(arguments.argv)))
         case "run":

@@ -46,7 +46,7 @@ def _proxy_configuration(mode: str) -> str:
     value = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "bindAddress": "0.0.0.0",
+        "bindAddress": "0.0.0.0",  # noqa: S104 (kubeadm's default: all of the node's addresses)
         "bindAddressHardFail": False,
         "clientConnection": {"kubeconfig": "/var/lib/kube-proxy/kubeconfig.conf"},
         "clusterCIDR": POD_NETWORK,

@@ -1,5 +1,6 @@
 """The Ansible inventory of a lab, usable from outside its namespaces as it stands."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def render(directory: Path, nodes: Mapping[str, tuple[Node, int]]) -> str:
         "ansible_host": "127.0.0.1",
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(directory / "ssh_key"),
-        "ansible_ssh_common_args": " ".join(f"-o {option}" for option in common),
+        "ansible_ssh_common_args": shlex.join(word for option in common for word in ("-o", option)),
         # Sockets of kept connections; a Unix socket's path has room for 108 characters.
         "ansible_control_path_dir": str(directory / "cp"),
         "ansible_python_interpreter": "/usr/bin/python3",

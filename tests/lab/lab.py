@@ -1,6 +1,7 @@
 """One lab: brought up, changed and taken down. This is also what tests use (README.md, "From Python")."""
 
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -24,15 +25,16 @@ from tests.lab.topology import DEFAULT, Node, Topology, parse_node
 _SSH_TIMEOUT_S = 60
 _READY_TIMEOUT_S = 120
 _TOO_MANY_NODES = 200
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
 
 def parts(topology: Topology) -> Parts:
     """Build, or find in the cache, what the nodes of a topology are made of."""
     with ThreadPoolExecutor() as pool:
-        binaries, root = pool.submit(golang.binaries), pool.submit(rootfs.root)
-        made = Parts(binaries.result(), root.result())
+        binaries, debian = pool.submit(golang.binaries), pool.submit(rootfs.base)
+        made = Parts(binaries.result(), debian.result(), rootfs.layer(debian.result()))
     for optional in sorted({node.images for node in topology.nodes if node.containerd != "none"}):
-        images.template(made.root, made.binaries, optional)
+        images.template(made.debian, made.binaries, optional)
     return made
 
 
@@ -41,9 +43,9 @@ class Lab:
 
     def __init__(self, name: str) -> None:
         """Reads the lab's state and changes nothing."""
+        if not _NAME.fullmatch(name):
+            raise LabError(f"lab {name!r}: expected 1 to 32 of a-z, 0-9 and -, not starting or ending with -")
         self.name = name
-        # The namespace's cgroups and directories carry it: the same limits as for a node.
-        Node(name=name)
         self._store = Store(name)
         self._namespace = Namespace(self._store)
         self.timings_s: dict[str, float] = {}
@@ -97,26 +99,29 @@ class Lab:
 
     # --- up and down ---
 
-    def up(self, topology: Topology = DEFAULT) -> bool:
+    def up(self, topology: Topology | None = None) -> bool:
         """Bring the lab up; True when something was done, False when it was up already.
 
-        LabError when an earlier `up` did not finish or a part has died: `down` comes first then.
+        `topology` None: the default one, or whatever a lab that is up has. LabError when a lab that is up has another
+        one, when an earlier `up` did not finish, or when a part has died: `down` comes first then.
         """
         if os.geteuid() != 0:
             raise LabError("the lab makes namespaces and nodes and must run as root: run it with sudo")
+        if self._is_up(topology):
+            return False
+        wanted = topology or DEFAULT
         with self._phase("build"):
-            made = parts(topology)
+            made = parts(wanted)
         with self._store.locked():
-            if self._store.state.cgroups:
-                self._check_whole()
-                self._check_same(topology)
+            if self._is_up(topology):
                 return False
             with self._phase("namespace"):
                 self._namespace.create()
                 self._write_ssh_key()
                 with self._store.change() as state:
-                    state.proxy_mode = topology.proxy_mode
-            self._start(topology, made)
+                    state.proxy_mode = wanted.proxy_mode
+                    state.binaries = str(made.binaries)
+            self._start(wanted, made)
             with self._store.change() as state:
                 state.complete = True
         return True
@@ -161,6 +166,14 @@ class Lab:
         found = [] if state.complete else [f"an earlier `up` of lab {self.name} did not finish"]
         return found + [f"{name} has ended" for name in state.processes if not self._namespace.running(name)]
 
+    def _is_up(self, topology: Topology | None) -> bool:
+        if not self._store.state.cgroups:
+            return False
+        self._check_whole()
+        if topology is not None:
+            self._check_same(topology)
+        return True
+
     def _check_whole(self) -> None:
         found = self.problems()
         if found:
@@ -199,7 +212,7 @@ class Lab:
             if node.cluster:
                 cluster.delete_node(self.api, name)
             self._stop_forward(name)
-            self._machine(node, entry.index, Parts(Path(), Path())).remove()
+            self._machine(node, entry.index, Parts(Path(), Path(), Path())).remove()
             with self._store.change() as state:
                 del state.nodes[name]
                 for process in (f"node-{name}", f"forward-{name}"):
@@ -280,23 +293,25 @@ class Lab:
 
     # --- use ---
 
-    def ssh_command(self, name: str, argv: Sequence[str] = (), *, options: Sequence[str] = ()) -> list[str]:
-        """The command line that runs `argv` (or a shell) on a node."""
+    def ssh_command(self, name: str, *options: str) -> list[str]:
+        """The ssh command line that leads to a node; a command for the node's shell may follow."""
         port = self._entry(name).port
         known = ["-o", f"UserKnownHostsFile={self.directory / 'known_hosts'}", "-o", f"HostKeyAlias={name}"]
         fixed = ["ssh", "-F", "/dev/null", "-i", str(self.directory / "ssh_key"), "-p", str(port), *known]
         fixed += ["-o", "StrictHostKeyChecking=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", *options]
-        return [*fixed, "root@127.0.0.1", *([shlex.join(argv)] if argv else [])]
+        return [*fixed, "root@127.0.0.1"]
 
     def ssh(
         self, name: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 60, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a node; LabError when it fails, unless `check` is false."""
-        return self._run(self.ssh_command(name, argv), stdin=stdin, timeout_s=timeout_s, check=check)
+        return self._run([*self.ssh_command(name), shlex.join(argv)], stdin=stdin, timeout_s=timeout_s, check=check)
 
     def kubectl_command(self, argv: Sequence[str]) -> list[str]:
         """The command line of kubectl as the administrator."""
-        return [str(golang.binaries() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *argv]
+        if not self._store.state.binaries:
+            raise LabError(f"lab {self.name} does not exist: run `up`")
+        return [f"{self._store.state.binaries}/kubectl", f"--kubeconfig={self.kubeconfig}", *argv]
 
     def kubectl(
         self, *argv: str, stdin: str = "", timeout_s: float = 60, check: bool = True

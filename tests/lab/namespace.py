@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -86,7 +86,8 @@ class Namespace:
         go, let_go = os.pipe()
         child = os.fork()
         if child == 0:
-            _in_child(lambda: self._make_init(found, roots, tell, go, say, let_go))
+            os.close(let_go)  # so that `go` ends with this program
+            _in_child(lambda: self._make_init(roots, tell, lambda: _become_init(found, go, say)))
         for descriptor in (tell, go, say):
             os.close(descriptor)
         try:
@@ -104,9 +105,8 @@ class Namespace:
             for descriptor in (told, heard, let_go):
                 os.close(descriptor)
 
-    def _make_init(self, found, roots, tell: int, go: int, say: int, let_go: int) -> None:
+    def _make_init(self, roots: Sequence[str], tell: int, become_init: Callable[[], None]) -> None:
         """Runs in a child that is about to end: enter new namespaces and fork PID 1 into them."""
-        os.close(let_go)
         log = os.open(self.logs / "init.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         null = os.open("/dev/null", os.O_RDONLY)
         for source, target in ((null, 0), (log, 1), (log, 2)):
@@ -119,7 +119,7 @@ class Namespace:
             (Path(root) / "init/cgroup.procs").write_text(str(os.getpid()))
         init = os.fork()
         if init == 0:
-            _in_child(lambda: _become_init(found, go, say))
+            _in_child(become_init)
         os.write(tell, str(init).encode())
 
     def alive(self) -> bool:
@@ -232,7 +232,7 @@ class Namespace:
     def resident_mib(self) -> float:
         """Memory of all processes of the lab, shared pages counted once (PSS) where the kernel tells."""
         total = 0
-        for pid in cgroups._members(self._store.state.cgroups):
+        for pid in cgroups.members(self._store.state.cgroups):
             try:
                 text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
@@ -241,7 +241,7 @@ class Namespace:
         return total / 1024
 
 
-def _in_child(work) -> NoReturn:
+def _in_child(work: Callable[[], None]) -> NoReturn:
     """Run `work` in a forked child, which never returns to the caller's code."""
     code = 1
     try:

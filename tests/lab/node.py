@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,7 +21,21 @@ from tests.lab.topology import Node
 
 _KUBERNETES_PKI = "/etc/kubernetes/pki"
 # nspawn asks to be started again, with this exit code, when the machine inside reboots.
-_BOOT = 'while :; do systemd-nspawn "$@" && exit 0; code=$?; [ "$code" = 133 ] || exit "$code"; done'
+# The loop stays out of the node's cgroup, which nspawn divides: on cgroup v2 it must not have processes of its own.
+_BOOT = """
+cgroup=$1
+shift
+while :; do
+    (
+        for directory in /sys/fs/cgroup "/sys/fs/cgroup"/*; do
+            [ ! -d "$directory/$cgroup" ] || sh -c 'echo "$PPID" >"$1"' sh "$directory/$cgroup/cgroup.procs"
+        done
+        exec systemd-nspawn "$@"
+    )
+    code=$?
+    [ "$code" = 133 ] || exit "$code"
+done
+"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,9 @@ class Parts:
     """The cached things that nodes are made of."""
 
     binaries: Path
-    root: Path
+    debian: Path
+    layer: Path
+    """Lies over `debian`."""
 
 
 class Machine(Protocol):
@@ -61,6 +78,16 @@ class Machine(Protocol):
         """Stop it and remove its files; works on a node that is half made, too."""
 
 
+def uses_systemd_cgroups(config_toml: str) -> bool:
+    """Whether a containerd configuration says `SystemdCgroup = true` for runc: the kubelet has to do the same."""
+    try:
+        plugins = tomllib.loads(config_toml).get("plugins", {})
+        runtimes = [plugin.get("containerd", {}).get("runtimes", {}) for plugin in plugins.values()]
+        return any(runtime.get("runc", {}).get("options", {}).get("SystemdCgroup") is True for runtime in runtimes)
+    except (tomllib.TOMLDecodeError, AttributeError):  # a broken file is a test's own wish
+        return False
+
+
 class ContainerNode:
     """A systemd-nspawn machine."""
 
@@ -69,6 +96,10 @@ class ContainerNode:
         self._node, self._namespace, self._store, self._parts = node, namespace, store, parts
         self._address = Address(index)
         self._directory = store.directory / "nodes" / node.name
+
+    @property
+    def _config_toml(self) -> str:
+        return self._node.config_toml or (SOURCE / "config.toml").read_text()
 
     def _write(self, name: str, text: str | bytes, mode: int = 0o644) -> None:
         """A file of the node, in the upper layer of its overlay."""
@@ -82,9 +113,8 @@ class ContainerNode:
         if self._node.containerd == "none":
             self._remove_containerd()
         else:
-            if self._node.config_toml is not None:
-                self._write("etc/containerd/config.toml", self._node.config_toml)
-            source = images.template(self._parts.root, self._parts.binaries, self._node.images)
+            self._write("etc/containerd/config.toml", self._config_toml)
+            source = images.template(self._parts.debian, self._parts.binaries, self._node.images)
             images.copy_template(source, self._directory / "containerd")
         if self._node.cluster:
             self._write_cluster_files()
@@ -125,7 +155,8 @@ class ContainerNode:
         self._write(f"{_KUBERNETES_PKI[1:]}/ca.crt", authority.pair.certificate)
         kubelet = self._directory / "kubelet"
         pki.write_pair(kubelet / "pki", "kubelet", serving)
-        text = (SOURCE / "kubelet-config.yaml").read_text()
+        driver = "systemd" if uses_systemd_cgroups(self._config_toml) else "cgroupfs"
+        text = (SOURCE / "kubelet-config.yaml").read_text().replace("cgroupDriver: systemd", f"cgroupDriver: {driver}")
         pki.write(kubelet / "config.yaml", text, 0o644)
         pki.write(kubelet / "kubeadm-flags.env", f'KUBELET_KUBEADM_ARGS="--node-ip={self._address.node}"\n', 0o644)
         self._write("etc/cni/net.d/10-lab.conflist", self._cni())
@@ -143,9 +174,10 @@ class ContainerNode:
     def boot(self) -> None:
         """Mount the overlay inside the lab's mount namespace and start the machine."""
         name, directory = self._node.name, self._directory
-        cgroup = self._namespace.cgroup(name)
-        cgroups.make(cgroup)
-        layers = f"lowerdir={self._parts.root},upperdir={directory / 'upper'},workdir={directory / 'work'}"
+        process = f"node-{name}"
+        cgroups.make(self._namespace.cgroup(process))
+        layers = f"lowerdir={self._parts.layer}:{self._parts.debian}"
+        layers += f",upperdir={directory / 'upper'},workdir={directory / 'work'}"
         mount = ["mount", "-t", "overlay", "overlay", "-o", f"{layers},volatile", directory / "root"]
         route = ["ip", "route", "replace", self._address.pods, "via", self._address.node]
         self._namespace.run(mount)
@@ -158,11 +190,11 @@ class ContainerNode:
             f"--bind={directory / 'containerd'}:/var/lib/containerd",
             f"--bind={directory / 'kubelet'}:/var/lib/kubelet",
         ]
-        self._namespace.start(f"node-{name}", ["sh", "-c", _BOOT, "sh", *arguments], cgroup=name)
+        self._namespace.start(process, ["sh", "-c", _BOOT, "sh", process, *arguments])
 
     def remove(self) -> None:
         """End its processes by its cgroup, take its overlay and its files away."""
-        cgroup = self._namespace.cgroup(self._node.name)
+        cgroup = self._namespace.cgroup(f"node-{self._node.name}")
         cgroups.kill(cgroup)
         cgroups.remove(cgroup)
         root = self._directory / "root"

@@ -53,6 +53,8 @@ class State:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     api_port: int = 0
     proxy_mode: str = ""
+    binaries: str = ""
+    """The directory of kubectl and the others."""
 
 
 def parse(text: str, path: Path) -> State:

@@ -17,7 +17,7 @@ CONTAINERDS = ("debian", "none")
 PROXY_MODES = ("iptables", "nftables")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # A host name that also fits the kernel's 15 characters of an interface name with a prefix.
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?")
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Node:
 
     def __post_init__(self) -> None:
         """Refuse what could not work."""
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NODE_NAME.fullmatch(self.name):
             raise LabError(f"node {self.name!r}: expected 1 to 12 of a-z, 0-9 and -, not starting or ending with -")
         where = f"node {self.name}"
         _one_of(f"{where}: kind", self.kind, KINDS)
@@ -141,10 +141,8 @@ DEFAULT = Topology(
 )
 
 
-def load(path: Path | None) -> Topology:
-    """The topology of a file; None: the default one."""
-    if path is None:
-        return DEFAULT
+def load(path: Path) -> Topology:
+    """The topology of a file."""
     try:
         return parse(path.read_text())
     except OSError as error:
