@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab import cluster, controlplane, forward, golang, images, inventory, pki, rootfs
+from tests.lab import cluster, controlplane, forward, golang, host, images, inventory, pki, rootfs
 from tests.lab.api import Api
 from tests.lab.errors import LabError
 from tests.lab.namespace import Namespace
@@ -116,6 +116,7 @@ class Lab:
             if self._is_up(topology):
                 return False
             with self._phase("namespace"):
+                host.raise_limit()
                 self._namespace.create()
                 self._write_ssh_key()
                 with self._store.change() as state:
@@ -154,6 +155,7 @@ class Lab:
         with self._store.locked():
             self._namespace.destroy()
             shutil.rmtree(self.directory)
+            host.restore_limit()
         return True
 
     def problems(self) -> list[str]:

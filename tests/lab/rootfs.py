@@ -16,7 +16,8 @@ _PACKAGES = (
 ).split()
 # Not needed on a node of a lab, and each costs start-up time on two cores.
 _MASKED = (
-    "apt-daily.timer apt-daily-upgrade.timer console-getty.service dpkg-db-backup.timer e2scrub_all.timer "
+    "apt-daily.timer apt-daily-upgrade.timer console-getty.service dbus-org.freedesktop.login1.service "
+    "dpkg-db-backup.timer e2scrub_all.timer "
     "e2scrub_reap.service fstrim.timer getty.target systemd-journal-flush.service systemd-logind.service "
     "systemd-networkd.service systemd-networkd.socket systemd-random-seed.service "
     "systemd-update-utmp.service systemd-update-utmp-runlevel.service "
