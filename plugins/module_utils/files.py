@@ -94,7 +94,7 @@ def write_atomic(path, content, *, mode=None, uid=None, gid=None, expected_sha25
                 _apply_metadata(fd, before, mode, uid, gid)
                 os.fsync(fd)
             _require_unchanged(read_snapshot(real), expected_sha256)
-            os.replace(temporary, real)  # noqa: PTH105 - one system call, nothing around it
+            os.replace(temporary, real)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
