@@ -1,0 +1,249 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writing, restarting, proving and putting back, with a real daemon and a real journal."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import signal
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_apply, containerd_node
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import (
+    KIND,
+    ApplyError,
+    apply,
+    read_log,
+    undo_record,
+)
+from ansible_collections.portcullis.fleet.plugins.module_utils.files import sha256
+from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
+
+from tests.unit.plugins.module_utils.containerd_sandbox import AVAILABLE, Sandbox
+
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="needs containerd and root")
+
+REGISTRY = '[plugins."io.containerd.grpc.v1.cri".registry]\n'
+GOOD = b"version = 2\n"
+BETTER = f'version = 2\n{REGISTRY}config_path = "/c"\n'.encode()
+# The daemon stays up, its CRI plugin does not load.
+BROKEN = BETTER + b'[plugins."io.containerd.grpc.v1.cri".registry.mirrors.a]\nendpoint = ["https://m"]\n'
+# The daemon does not start.
+REFUSED = b"version = \n"
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    with Sandbox(tmp_path, GOOD) as sandbox:
+        for module in (containerd_apply, containerd_node):
+            monkeypatch.setattr(module, "run_command", sandbox.run_command)
+        yield sandbox
+
+
+def plan_of(daemon, content, before=GOOD, **note):
+    return {
+        "writes": [
+            {
+                "path": str(daemon.config),
+                "expected_sha256": "" if before is None else sha256(before),
+                "content": None if content is None else base64.b64encode(content).decode(),
+            }
+        ],
+        "note": {
+            "unit": "containerd.service",
+            "socket": daemon.socket,
+            "restart": True,
+            "health_timeout": 10,
+            "config_path": "/c",
+            "conditions": ["RuntimeReady"],
+            "undo": False,
+            **note,
+        },
+    }
+
+
+def restarts(daemon):
+    return [argv for argv in daemon.commands if argv[:2] == ["systemctl", "restart"]]
+
+
+def states(journal):
+    return [entry.state for entry in journal.history(KIND)]
+
+
+def test_a_good_change_is_committed(daemon, journal):
+    """Written, restarted once, proven by what the daemon has loaded, committed."""
+    result = apply(plan_of(daemon, BETTER), journal)
+
+    assert result["changed"] and result["restarted"] and result["cri_ready"]
+    assert daemon.config.read_bytes() == BETTER
+    assert len(restarts(daemon)) == 1
+    assert states(journal) == ["committed"]
+    assert result["backup"].endswith("-containerd_config-committed.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "logged"),
+    [
+        pytest.param(
+            BROKEN,
+            "its CRI plugin did not load",
+            "`mirrors` cannot be set when `config_path` is provided",
+            id="cri-dead",
+        ),
+        pytest.param(REFUSED, "containerd.service failed to start", "failed to load TOML", id="daemon-dead"),
+    ],
+)
+def test_a_bad_change_is_put_back(daemon, journal, content, message, logged):
+    """The previous bytes come back, CRI serves again, and the failure says all of it with the daemon's own words."""
+    with pytest.raises(ApplyError) as caught:
+        apply(plan_of(daemon, content), journal)
+
+    assert message in str(caught.value)
+    assert "the previous configuration was put back" in str(caught.value)
+    assert "CRI serves again" in str(caught.value)
+    assert any(logged in line for line in caught.value.result["log"])
+    assert caught.value.result["rolled_back"] and caught.value.result["cri_ready"]
+    assert not caught.value.result["changed"]
+    assert daemon.config.read_bytes() == GOOD
+    assert states(journal) == ["rolled_back"]
+    assert ["systemctl", "reset-failed", "--", "containerd.service"] in daemon.commands
+
+
+def test_a_path_that_the_daemon_does_not_load_is_put_back(daemon, journal):
+    """CRI serves, but not with the planned directory: the plan missed something, so the change goes."""
+    with pytest.raises(ApplyError, match="serves with config_path '/c', not '/other'"):
+        apply(plan_of(daemon, BETTER, config_path="/other"), journal)
+
+    assert daemon.config.read_bytes() == GOOD
+
+
+def test_without_restart_the_change_is_only_written(daemon, journal):
+    """restart=never writes and commits."""
+    result = apply(plan_of(daemon, BROKEN, restart=False), journal)
+
+    assert (result["changed"], result["restarted"], result["cri_ready"]) == (True, False, None)
+    assert restarts(daemon) == []
+    assert states(journal) == ["committed"]
+
+
+def test_a_file_changed_meanwhile_is_left(daemon, journal):
+    """What was read is no more what is there: nothing is touched."""
+    daemon.config.write_bytes(GOOD + b"# by hand\n")
+
+    with pytest.raises(ApplyError, match="changed by somebody else since it was read; run again"):
+        apply(plan_of(daemon, BETTER), journal)
+
+    assert daemon.config.read_bytes() == GOOD + b"# by hand\n"
+    assert (states(journal), restarts(daemon)) == ([], [])
+
+
+def test_a_disk_that_refuses_the_write_leaves_everything(daemon, journal, monkeypatch):
+    """Disk full or read-only: the message says so, the daemon is not restarted."""
+
+    def refuse(path, *_args, **_kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(containerd_apply, "write_atomic", refuse)
+
+    with pytest.raises(ApplyError, match=r"Read-only file system.*nothing was changed"):
+        apply(plan_of(daemon, BETTER), journal)
+
+    assert (states(journal), restarts(daemon)) == (["rolled_back"], [])
+
+
+def killed_after(daemon, journal, content, step):
+    """Run apply in a child that is killed right after a step."""
+    child = os.fork()
+    if child == 0:
+        original = getattr(journal, step)
+
+        def kill(*args):
+            original(*args)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(journal, step, kill)
+        apply(plan_of(daemon, content), journal)
+        os._exit(1)
+    _pid, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def test_killed_before_the_write_nothing_is_left(daemon, journal):
+    """The next run closes the entry and goes on with its own plan."""
+    killed_after(daemon, journal, BETTER, "begin")
+
+    result = apply(plan_of(daemon, BETTER), journal)
+
+    assert "had changed nothing" in result["recovered"]
+    assert daemon.config.read_bytes() == BETTER
+    assert states(journal) == ["committed", "rolled_back"]
+
+
+def test_killed_between_write_and_restart_is_completed(daemon, journal):
+    """The bytes are there and good: the next run restarts, proves and commits them."""
+    killed_after(daemon, journal, BETTER, "applied")
+
+    result = apply({"writes": [], "note": {}}, journal)
+
+    assert "completed and proven" in result["recovered"]
+    assert result["changed"] and result["restarted"] and result["cri_ready"]
+    assert states(journal) == ["committed"]
+
+
+def test_killed_between_write_and_restart_is_undone_when_bad(daemon, journal):
+    """The bytes are there and break CRI: the next run puts the previous ones back and fails."""
+    killed_after(daemon, journal, BROKEN, "applied")
+
+    with pytest.raises(ApplyError, match="the previous configuration was put back"):
+        apply({"writes": [], "note": {}}, journal)
+
+    assert daemon.config.read_bytes() == GOOD
+    assert states(journal) == ["rolled_back"]
+
+
+def test_undo_leads_back_to_the_original(daemon, journal):
+    """Two changes are followed back to the first bytes; a change by hand breaks the chain."""
+    assert undo_record(str(daemon.config), journal) is None
+    apply(plan_of(daemon, BETTER), journal)
+    second = BETTER.replace(b"/c", b"/d")
+    apply(plan_of(daemon, second, before=BETTER, config_path="/d"), journal)
+
+    record = undo_record(str(daemon.config), journal)
+    daemon.config.write_bytes(second + b"# by hand\n")
+    changed = undo_record(str(daemon.config), journal)
+    daemon.config.write_bytes(GOOD)
+    done = undo_record(str(daemon.config), journal)
+
+    assert (base64.b64decode(record["content"]), record["matches"]) == (GOOD, True)
+    assert changed["matches"] is False
+    assert (base64.b64decode(done["content"]), done["matches"], done["entries"]) == (GOOD, True, [])
+
+
+def test_undo_of_a_new_file_removes_it(daemon, journal):
+    """A file that was absent is absent again."""
+    daemon.config.unlink()
+    apply(plan_of(daemon, BETTER, before=None, restart=False), journal)
+    record = undo_record(str(daemon.config), journal)
+
+    apply(plan_of(daemon, None, before=BETTER, undo=True, restart=False), journal)
+
+    assert (record["content"], record["matches"]) == (None, True)
+    assert not daemon.config.exists()
+
+
+def test_log_is_bounded_and_telling(monkeypatch):
+    """Of a long log the failures are kept, at most twelve lines of at most 500 characters."""
+    text = "\n".join(["level=info msg=x"] * 50 + [f"level=error msg={number}" + "x" * 600 for number in range(20)])
+    monkeypatch.setattr(containerd_apply, "run_command", lambda argv: (0, text, ""))
+
+    lines = read_log("containerd.service", 0)
+
+    assert len(lines) == 12
+    assert all(line.startswith("level=error") and len(line) == 500 for line in lines)

@@ -1,0 +1,154 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import base64
+import os
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_node
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node import (
+    active_dependents,
+    ask_cri,
+    expand,
+    imports_in,
+    loaded_config_path,
+    read_files,
+    running_containers,
+    socket_of,
+    start_ticks,
+    version_of,
+)
+
+from tests.unit.plugins.module_utils.containerd_sandbox import AVAILABLE, Sandbox
+
+
+def test_imports_are_followed_first_in_first_out(tmp_path):
+    """The main file, then what it imports, then what those import; a file is read once."""
+    (tmp_path / "d").mkdir()
+    main = tmp_path / "config.toml"
+    main.write_text(f'imports = ["{tmp_path}/d/*.toml", "b.toml"]\n')
+    (tmp_path / "d" / "2.toml").write_text("")
+    (tmp_path / "d" / "1.toml").write_text('imports = ["deep.toml"]\n')
+    (tmp_path / "d" / ".hidden.toml").write_text("")
+    (tmp_path / "d" / "deep.toml").write_text(f'imports = ["{main}"]\n')
+
+    found = read_files(str(main))
+
+    names = [os.path.relpath(item["path"], tmp_path) for item in found["files"]]
+    assert names == ["config.toml", "d/.hidden.toml", "d/1.toml", "d/2.toml", "d/deep.toml", "b.toml"]
+    assert found["files"][-1]["content"] is None
+    assert found["relative_globs"] == []
+
+
+def test_relative_globs_are_reported(tmp_path):
+    """Older daemons look them up elsewhere, so the controller must know."""
+    main = tmp_path / "config.toml"
+    main.write_text('imports = ["d/*.toml"]\n')
+
+    assert read_files(str(main))["relative_globs"] == [f"{main}: d/*.toml"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(None, [], id="absent"),
+        pytest.param(b"\xff\xfe", [], id="not-text"),
+        pytest.param(b"imports = [\n", [], id="not-toml"),
+        pytest.param(b'imports = ["a"]\n', ["a"], id="one"),
+        pytest.param(b'[x]\nimports = ["a"]\n', [], id="of-another-table"),
+    ],
+)
+def test_imports_in(content, expected):
+    """Only the imports of the root table count."""
+    assert imports_in(content) == expected
+
+
+def test_expand_wildcard_directories(tmp_path):
+    """A wildcard may stand in a directory's name, and [^x] negates."""
+    for name in ("a1", "a2", "b1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.toml").write_text("")
+
+    assert expand(f"{tmp_path}/a[^1]/*.toml") == [f"{tmp_path}/a2/x.toml"]
+    assert expand(f"{tmp_path}/none/*.toml") == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param([b'[grpc]\naddress = "/run/a.sock"\n'], "/run/a.sock", id="grpc"),
+        pytest.param([b'[plugins."io.containerd.server.v1.grpc"]\naddress = "/b"\n'], "/b", id="version-4"),
+        pytest.param([b'[grpc]\naddress = "/a"\n', b'[grpc]\naddress = "/c"\n'], "/c", id="last-wins"),
+        pytest.param([b'[grpc]\naddress = "/a"\n', b'[grpc]\naddress = ""\n'], "/a", id="empty-does-not"),
+        pytest.param([b"[grpc\n"], "", id="not-toml"),
+    ],
+)
+def test_socket_of(texts, expected):
+    """The socket is where the files put it."""
+    assert socket_of([{"content": base64.b64encode(text).decode()} for text in texts]) == expected
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        pytest.param({"config": '{"registry": {"configPath": "/c"}}'}, "/c", id="1.6"),
+        pytest.param({"config": '{"registry": null}'}, None, id="no-registry"),
+        pytest.param({"config": "{"}, None, id="damaged"),
+        pytest.param({}, None, id="not-reported"),
+    ],
+)
+def test_loaded_config_path(info, expected):
+    """What a daemon does not report is unknown, not empty."""
+    assert loaded_config_path(info) == expected
+
+
+def test_active_dependents(monkeypatch):
+    """Only units that run are restarted with containerd."""
+    asked = []
+
+    def answer(argv):
+        asked.append(argv)
+        return 0, "Id=docker.service\nActiveState=active\n\nId=off.service\nActiveState=inactive\n", ""
+
+    monkeypatch.setattr(containerd_node, "run_command", answer)
+
+    assert active_dependents({"RequiredBy": "off.service", "ConsistsOf": "docker.service"}) == ["docker.service"]
+    assert active_dependents({"RequiredBy": "", "BoundBy": ""}) == []
+    assert len(asked) == 1
+
+
+def test_version_of(monkeypatch):
+    """The version is the one in what the binary prints; a binary that fails has none."""
+    printed = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1\n"
+    monkeypatch.setattr(containerd_node, "run_command", lambda argv: (0, printed, ""))
+
+    assert version_of("/usr/bin/containerd") == "1.6.20~ds1"
+    assert version_of("") == ""
+
+
+def test_start_ticks():
+    """A process is told by pid and start time; a pid without a process has none."""
+    assert start_ticks(os.getpid()) > 0
+    assert start_ticks(2**22 + 1) is None
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="needs containerd and root")
+def test_a_real_daemon_says_what_it_loaded(tmp_path):
+    """CRI of the real daemon reports its readiness, its version and the registry directory in use."""
+    config = b'version = 2\n[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/c"\n'
+    with Sandbox(tmp_path, config) as daemon:
+        found = ask_cri(daemon.socket)
+        containers = running_containers(daemon.socket)
+
+    assert found["serving"] and "RuntimeReady" in found["conditions"]
+    assert found["version"]
+    assert found["loaded_config_path"] == "/c"
+    assert containers == {}
+
+
+def test_no_daemon(tmp_path):
+    """Nothing behind the socket is an answer, too."""
+    found = ask_cri(str(tmp_path / "none.sock"))
+
+    assert (found["serving"], found["code"]) == (False, "UNAVAILABLE")

@@ -1,0 +1,49 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the node half of containerd_config returns for a sound node."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+MAIN = "/etc/containerd/config.toml"
+
+
+def file_facts(path: str, content: bytes | None) -> dict:
+    """Return one read file."""
+    return {
+        "path": path,
+        "real_path": path,
+        "sha256": "" if content is None else hashlib.sha256(content).hexdigest(),
+        "content": None if content is None else base64.b64encode(content).decode(),
+    }
+
+
+def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=(), **changes) -> dict:
+    """Return the facts, with changes of the unit's properties, of the CRI answer, and of top-level keys."""
+    return {
+        "binary": "/usr/bin/containerd",
+        "version": "1.6.20~ds1",
+        "unit": {"LoadState": "loaded", "ActiveState": "active", "MainPID": "42", "KillMode": "process", **dict(unit)},
+        "other_units": [],
+        "dependents": [],
+        "config_file": MAIN,
+        "daemon_config": MAIN,
+        "socket": "/run/containerd/containerd.sock",
+        "cri": {
+            "serving": True,
+            "error": "",
+            "code": "",
+            "version": "1.6.20~ds1",
+            "conditions": ["NetworkReady", "RuntimeReady"],
+            "loaded_config_path": "",
+            **dict(cri),
+        },
+        "os": {"id": "debian", "version_id": "12", "pretty_name": "Debian GNU/Linux 12 (bookworm)"},
+        "marks": [],
+        "files": [file_facts(MAIN, content), *(file_facts(path, data) for path, data in dict(imports).items())],
+        "relative_globs": [],
+        "unfinished": [],
+        **changes,
+    }

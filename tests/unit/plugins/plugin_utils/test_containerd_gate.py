@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_change
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_owners import Owner
+
+from tests.unit.plugins.plugin_utils.containerd_facts import facts
+
+NOBODY = Owner("administrator")
+
+
+def ids(found):
+    return [item["id"] for item in found]
+
+
+def test_a_sound_node_may_change():
+    """A running unit that spares the shims, with CRI serving, has no finding."""
+    assert judge_change(facts(), NOBODY, True) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding", "observed"),
+    [
+        pytest.param({"KillMode": "control-group"}, "containerd.kill_mode", "KillMode=control-group", id="default"),
+        pytest.param({"KillMode": "mixed"}, "containerd.kill_mode", "KillMode=mixed", id="mixed"),
+        pytest.param(
+            {"ActiveState": "inactive", "MainPID": "0"}, "containerd.unit_not_active", "is inactive", id="stopped"
+        ),
+    ],
+)
+def test_units_that_may_not_restart(changes, finding, observed):
+    """A restart that would kill pods, or of something that does not run, is refused before anything is touched."""
+    found = judge_change(facts(unit=changes), NOBODY, True)
+
+    assert ids(found) == [finding]
+    assert observed in found[0]["observed"]
+    assert judge_change(facts(unit=changes), NOBODY, False) == []
+
+
+def test_no_systemd():
+    """Where systemd knows no containerd.service, the unit that runs instead is named."""
+    found = judge_change({**facts(), "unit": {}, "other_units": ["k3s.service"]}, NOBODY, True)
+
+    assert "not known to systemd; k3s.service is active" in found[0]["observed"]
+
+
+@pytest.mark.parametrize(
+    ("dependents", "refused"),
+    [
+        pytest.param(["kubelet.service"], [], id="kubelet-takes-its-pods-over"),
+        pytest.param(["docker.service", "kubelet.service"], ["containerd.restarts_others"], id="docker"),
+    ],
+)
+def test_units_that_restart_too(dependents, refused):
+    """Active units that systemd restarts together with containerd are named, kubelet excepted."""
+    assert ids(judge_change({**facts(), "dependents": dependents}, NOBODY, True)) == refused
+
+
+def test_dead_cri_and_owner_and_relative_globs():
+    """Every reason is reported at once."""
+    node = facts(cri={"serving": False, "error": "UNIMPLEMENTED: unknown service"})
+
+    found = judge_change(
+        {**node, "relative_globs": ["/f: conf.d/*"]}, Owner("k3s", "path", "use registries.yaml"), True
+    )
+
+    assert ids(found) == ["containerd.config_owned", "containerd.cri_not_serving", "containerd.import_relative"]
+    assert found[0]["remedy"] == "use registries.yaml"

@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import base64
+
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask
+
+from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts
+
+OLD = "io.containerd.grpc.v1.cri"
+SET = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/etc/containerd/certs.d"\n'.encode()
+
+
+def task(node=None, **arguments):
+    return ConfigTask(arguments, node or facts(), "w1")
+
+
+def test_prediction_of_a_change():
+    """What check mode reports: the write, the restart, and what will be effective."""
+    result = task(registry_config_path="/c").prediction()
+
+    assert result["changed"] and result["restarted"] and result["cri_ready"]
+    assert (result["config_file"], result["config_version"], result["owner"]) == (MAIN, 2, "administrator")
+    assert result["effective_config_path"] == "/c"
+    assert result["diff"][0]["before"] == "version = 2\n"
+    assert 'config_path = "/c"' in result["diff"][0]["after"]
+    assert (result["findings"], result["rolled_back"]) == ([], False)
+
+
+def test_nothing_to_do_is_one_trip():
+    """A file that is as wanted needs no second trip."""
+    done = task(facts(SET, cri={"loaded_config_path": "/etc/containerd/certs.d"}))
+
+    assert not done.needs_second_trip
+    assert done.prediction()["changed"] is False
+    assert "warnings" not in done.prediction()
+
+
+def test_a_file_that_is_not_loaded_is_warned_of():
+    """The daemon runs with something else than its file says."""
+    assert "restart it" in task(facts(SET)).prediction()["warnings"][0]
+
+
+def test_findings_fail_the_task_and_name_the_node():
+    """A refusal lists every reason with what to do."""
+    result = task(facts(unit={"KillMode": "mixed"})).prediction()
+
+    assert result["failed"] and not result["changed"] and not result["restarted"]
+    assert [item["node"] for item in result["findings"]] == ["w1"]
+    assert "containerd.kill_mode: containerd.service has KillMode=mixed; expected KillMode=process" in result["msg"]
+    assert "diff" not in result
+
+
+def test_no_version_is_a_finding():
+    """Without the daemon's version no table is guessed."""
+    node = facts(version="")
+
+    assert [item["id"] for item in task(node).prediction()["findings"]] == ["containerd.version_unknown"]
+
+
+def test_no_credential_in_the_result():
+    """Neither the diff, nor the message of the node, nor its log shows a credential."""
+    content = f'version = 2\n[plugins."{OLD}".registry.configs.m.auth]\npassword = "hunter22"\n# token = "old1"\n'
+    done = task(facts(content.encode()))
+    predicted = done.prediction()
+
+    failed = done.outcome(
+        predicted, {"failed": True, "changed": False, "msg": "bad hunter22", "log": ["hunter22"], "cri_ready": True}
+    )
+
+    for text in (str(predicted), str(failed)):
+        assert "hunter22" not in text
+        assert "old1" not in text
+    assert "password" in predicted["diff"][0]["after"]
+
+
+def test_node_plan():
+    """The node gets what to write, against which hash, and what must hold afterwards."""
+    node = facts()
+    plan = task(node, registry_config_path="/c", health_timeout=7).node_plan()
+
+    (write,) = plan["writes"]
+    assert write["expected_sha256"] == node["files"][0]["sha256"]
+    assert b'config_path = "/c"' in base64.b64decode(write["content"])
+    assert plan["note"] == {
+        "unit": "containerd.service",
+        "socket": "/run/containerd/containerd.sock",
+        "restart": True,
+        "health_timeout": 7,
+        "config_path": "/c",
+        "conditions": ["NetworkReady", "RuntimeReady"],
+        "undo": False,
+    }
+
+
+def test_restart_never():
+    """The file is written, nothing is restarted, and the result says that it is unproven."""
+    done = task(facts(unit={"KillMode": "mixed"}), restart="never")
+    result = done.prediction()
+
+    assert result["changed"] and not result["restarted"]
+    assert "unproven" in result["warnings"][0]
+    assert done.node_plan()["note"]["restart"] is False
+
+
+def test_a_killed_run_needs_a_second_trip():
+    """An unfinished journal entry is dealt with even where the file is as wanted."""
+    done = task(facts(SET, unfinished=["0000000001-containerd_config-applied.json"]))
+
+    assert done.needs_second_trip
+    assert any("killed here before" in text for text in done.prediction()["warnings"])
+
+
+def test_absent_gives_the_recorded_bytes_back():
+    """state=absent writes the undo record."""
+    undo = {"content": base64.b64encode(b"version = 2\n").decode(), "entries": ["e"], "matches": True}
+    done = task(facts(SET, undo=undo), state="absent")
+
+    assert base64.b64decode(done.node_plan()["writes"][0]["content"]) == b"version = 2\n"
+    assert done.node_plan()["note"]["undo"] is True
+    assert done.prediction()["effective_config_path"] == ""
+
+
+def test_absent_without_a_change_of_ours():
+    """What this module never changed is left."""
+    assert task(facts(SET, undo=None), state="absent").prediction()["changed"] is False
+
+
+def test_absent_after_a_change_by_hand():
+    """A file that somebody changed since is not overwritten."""
+    undo = {"content": None, "entries": [], "matches": False}
+    result = task(facts(SET, undo=undo), state="absent").prediction()
+
+    assert [item["id"] for item in result["findings"]] == ["containerd.changed_since"]
+
+
+def test_outcome_of_a_roll_back():
+    """A change that was put back is no change, and the effective path is the one before."""
+    done = task(registry_config_path="/c")
+    written = {
+        "failed": True,
+        "changed": False,
+        "restarted": True,
+        "rolled_back": True,
+        "cri_ready": True,
+        "msg": "CRI did not serve; the previous configuration was put back",
+        "backup": "/var/lib/portcullis/journal/0000000001-containerd_config-rolled_back.json",
+        "recovered": "",
+    }
+
+    result = done.outcome(done.prediction(), written)
+
+    assert (result["changed"], result["effective_config_path"], result["rolled_back"]) == (False, "", True)
+    assert "diff" not in result and "recovered" not in result
+
+
+def test_a_given_file_that_the_daemon_does_not_read_is_warned_of():
+    """Editing another file than the daemon's is possible, but said."""
+    result = task(facts(SET, daemon_config="/etc/other.toml")).prediction()
+
+    assert any("reads /etc/other.toml, not the given" in text for text in result["warnings"])
