@@ -55,6 +55,9 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  _plan:
+    description: What to write, from the half of the module that runs on the controller. Not for use in a task.
+    type: str
 extends_documentation_fragment:
   - portcullis.fleet.attributes
 attributes:

@@ -30,6 +30,13 @@ options:
     description: Seconds for the pull or the import.
     type: int
     default: 600
+  _copied_archive:
+    description: Where the half of the module that runs on the controller put the archive. Not for use in a task.
+    type: path
+  _only_look:
+    description: Set by the half of the module that runs on the controller. Not for use in a task.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - portcullis.fleet.attributes
 attributes:
