@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..module_utils.containerd_toml import Document, Entry, Header, scan
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_COMMENTS = re.compile(r"(?:[ \t]*#[^\n]*(?:\n|\Z))*")
 _LINE_BREAK = re.compile(r"\r?\n")
 
 
@@ -162,12 +163,34 @@ def _beside_dotted(document: Document, beside: Entry, table: tuple[str, ...], ke
 
 
 def _new_table(document: Document, table: tuple[str, ...], key: str, value: str) -> Splice:
-    """Append a table at the end: no key that stands there can end up in another table."""
+    """Put a new table below the last one of the same plugin, else at the end of the text."""
     text, newline, mark = document.text, newline_of(document.text), _mark(document)
-    sibling = next((item for item in document.headers if item.path[:-1] == table[:-1]), None)
-    indent = _indent(document, sibling.start) if sibling else ""
+    indent = _indent_of_table(document, table)
     lines = f"{indent}[{dotted(table, mark)}]{newline}{indent}{_step(document)}{key} = {quote(value, mark)}"
-    return Splice(len(text), "", _gap(text, newline) + lines + ("" if _is_open(text) else newline))
+    last = next((item for item in reversed(document.headers) if item.path[:2] == table[:2]), None)
+    at = _section_end(document, last) if last else len(text)
+    if at == len(text):
+        return Splice(at, "", _gap(text, newline) + lines + ("" if _is_open(text) else newline))
+    stands_apart = re.search(r"\n[ \t]*\r?\n\Z", text[: last.start])
+    return Splice(at, "", (newline if stands_apart else "") + lines + newline)
+
+
+def _indent_of_table(document: Document, table: tuple[str, ...]) -> str:
+    """Return the indentation of a table beside it, else what is below its parent where tables are indented."""
+    parents = {item.path: _indent(document, item.start) for item in reversed(document.headers)}
+    beside = next((indent for path, indent in parents.items() if path[:-1] == table[:-1]), None)
+    if beside is not None:
+        return beside
+    return parents[table[:-1]] + _step(document) if parents.get(table[:-1]) else ""
+
+
+def _section_end(document: Document, header: Header) -> int:
+    """Return where a table ends: after its last key, and the comments below that do not lead up to the next table."""
+    following = next((item.start for item in document.headers if item.start > header.start), len(document.text))
+    own = [item.end for item in document.entries if not item.inline and header.end <= item.start < following]
+    at = max([header.end, *own])
+    comments = _COMMENTS.match(document.text, at).end()
+    return at if comments == following else comments
 
 
 def prepend_version(text: str, version: int) -> Splice:

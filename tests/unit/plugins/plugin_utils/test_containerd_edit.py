@@ -63,8 +63,20 @@ def edit(text, value="/c", table=TABLE):
         pytest.param(
             f"version = 2\n\n[plugins.'{CRI}'.cni]\n    bin_dir = '/b'\n\n",
             f"version = 2\n\n[plugins.'{CRI}'.cni]\n    bin_dir = '/b'\n\n"
-            f"[plugins.'{CRI}'.registry]\n    config_path = '/c'\n",
+            f"[plugins.'{CRI}'.registry]\n    config_path = '/c'\n\n",
             id="new-table-takes-quotes-and-indentation",
+        ),
+        pytest.param(
+            f'[plugins]\n  [plugins."{CRI}"]\n    a = 1\n    # b = 2\n\n  # about opt\n  [plugins.opt]\n    c = 3\n',
+            f'[plugins]\n  [plugins."{CRI}"]\n    a = 1\n    # b = 2\n    [plugins."{CRI}".registry]\n'
+            '      config_path = "/c"\n\n  # about opt\n  [plugins.opt]\n    c = 3\n',
+            id="new-table-below-its-plugin-and-the-comments-of-that",
+        ),
+        pytest.param(
+            f'[a]\n\n[plugins."{CRI}".cni]\n# about opt\n[plugins.opt]\n',
+            f'[a]\n\n[plugins."{CRI}".cni]\n\n[plugins."{CRI}".registry]\n  config_path = "/c"\n# about opt\n'
+            "[plugins.opt]\n",
+            id="new-table-above-the-comment-of-the-next",
         ),
         pytest.param(
             f'[plugins."{CRI}"]\n  registry = {{ mirrors = {{}} }} # end\n',
