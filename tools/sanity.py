@@ -41,11 +41,8 @@ def copy_checkout(target: Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        # The development tools and the lab are not shipped: galaxy.yml leaves them out too.
-        if (
-            name.startswith(("tests/lab/", "tools/", "tests/integration/", "tests/bench/"))
-            or not (ROOT / name).is_file()
-        ):
+        # What is not shipped (galaxy.yml, build_ignore) is not ansible-test's business: ruff reads it.
+        if name.startswith(("tests/", "tools/")) or not (ROOT / name).is_file():
             continue
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)

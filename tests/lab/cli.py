@@ -48,13 +48,17 @@ def _add_node_arguments(add: argparse.ArgumentParser) -> None:
 
 
 def _node(arguments: argparse.Namespace) -> topology.Node:
+    try:
+        config_toml = arguments.config_toml.read_text() if arguments.config_toml else None
+    except OSError as error:
+        raise LabError(f"{arguments.config_toml}: {error.strerror}") from error
     labels = [label.partition("=") for label in arguments.labels]
     return topology.Node(
         name=arguments.node,
         kind=arguments.kind,
         cluster=not arguments.plain,
         containerd=arguments.containerd,
-        config_toml=arguments.config_toml.read_text() if arguments.config_toml else None,
+        config_toml=config_toml,
         labels={key: value for key, _, value in labels},
         taints=tuple(arguments.taints),
         images=() if arguments.no_images else topology.OPTIONAL,

@@ -112,7 +112,7 @@ class Lab:
         wanted = topology or DEFAULT
         with self._phase("build"):
             made = parts(wanted)
-        with self._store.locked():
+        with self._store.locked(create=True):
             if self._is_up(topology):
                 return False
             with self._phase("namespace"):

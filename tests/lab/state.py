@@ -100,14 +100,18 @@ class Store:
             temporary.rename(self.file)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other programs from changing this lab; makes its directory."""
+    def locked(self, *, create: bool = False) -> Iterator[None]:
+        """Keep other programs from changing this lab; LabError when it does not exist and `create` is not asked for."""
         descriptor = -1
 
         def locked() -> bool:
             nonlocal descriptor
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.directory, os.O_RDONLY)
+            if create:
+                self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                descriptor = os.open(self.directory, os.O_RDONLY)
+            except FileNotFoundError as error:
+                raise LabError(f"lab {self.directory.name} does not exist: run `up`") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # The holder before us may have removed the directory (`down`): then this lock guards nothing.

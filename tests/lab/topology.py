@@ -44,6 +44,12 @@ class Node:
         where = f"node {self.name}"
         _one_of(f"{where}: kind", self.kind, KINDS)
         _one_of(f"{where}: containerd", self.containerd, CONTAINERDS)
+        if not isinstance(self.cluster, bool):
+            raise LabError(f"{where}: cluster: found {self.cluster!r}, expected true or false")
+        if not isinstance(self.config_toml, str | None):
+            raise LabError(f"{where}: config_toml: found {self.config_toml!r}, expected a text")
+        if not isinstance(self.labels, Mapping):
+            raise LabError(f"{where}: labels: found {self.labels!r}, expected a mapping")
         for image in self.images:
             _one_of(f"{where}: images", image, OPTIONAL)
         for taint in self.taints:

@@ -27,8 +27,8 @@ class Outline(HTMLParser):
         self.open, self.tags, self.texts, self.faults = [], [], {}, []
         self.feed(page)
 
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
