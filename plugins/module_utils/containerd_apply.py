@@ -57,14 +57,16 @@ def change(journal, writes, note, result):
     """Write, restart, prove, commit; or put back."""
     snapshots = [read_snapshot(item["path"]) for item in writes]
     contents = [None if item["content"] is None else base64.b64decode(item["content"]) for item in writes]
+    planned = {
+        snapshot.path: "" if content is None else sha256(content) for snapshot, content in zip(snapshots, contents)
+    }
+    if all(snapshot.sha256 == planned[snapshot.path] for snapshot in snapshots):
+        return  # another run made and proved the same change while this one waited for the lock
     for item, snapshot in zip(writes, snapshots):
         if snapshot.sha256 != item["expected_sha256"]:
             raise ApplyError(f"{snapshot.path} was changed by somebody else since it was read; run again")
     containers = running_containers(note["socket"]) if note["restart"] else {}
     note = {**note, "containers": containers, "since": int(time.time())}
-    planned = {
-        snapshot.path: "" if content is None else sha256(content) for snapshot, content in zip(snapshots, contents)
-    }
     entry = journal.begin(KIND, snapshots, planned, note)
     try:
         for snapshot, content in zip(snapshots, contents):

@@ -144,6 +144,16 @@ def test_a_file_changed_meanwhile_is_left(daemon, journal):
     assert (states(journal), restarts(daemon)) == ([], [])
 
 
+def test_a_change_that_another_run_made_is_no_change(daemon, journal):
+    """Of two runs at once the second finds the work done."""
+    apply(plan_of(daemon, BETTER), journal)
+
+    result = apply(plan_of(daemon, BETTER), journal)
+
+    assert (result["changed"], result["restarted"]) == (False, False)
+    assert len(restarts(daemon)) == 1
+
+
 def test_a_disk_that_refuses_the_write_leaves_everything(daemon, journal, monkeypatch):
     """Disk full or read-only: the message says so, the daemon is not restarted."""
 
