@@ -62,11 +62,14 @@ def read_snapshot(path):
         fd = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         return Snapshot(real, None, "", None, None, None)
-    with os.fdopen(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "expected a regular file, found another kind", real)
-        content = file.read(MAX_BYTES + 1)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            content = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(fd)
     if len(content) > MAX_BYTES:
         raise OSError(errno.EFBIG, f"expected at most {MAX_BYTES} bytes, found more", real)
     return Snapshot(real, content, sha256(content), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
