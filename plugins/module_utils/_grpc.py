@@ -95,10 +95,9 @@ class Channel:
         if self._connection:
             try:
                 return self._exchange_once(headers, body, deadline)
-            except Http2Timeout:
-                raise
-            except Http2Error:
-                self.close()
+            except Http2Error as error:
+                if isinstance(error, (Http2Timeout, ResponseTooLarge, StreamReset)):
+                    raise
         self._connection = Connection(_connect(self.socket_path, deadline), MAX_MESSAGE + _PREFIX_OCTETS)
         return self._exchange_once(headers, body, deadline)
 

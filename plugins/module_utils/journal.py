@@ -86,6 +86,8 @@ class Journal:
             if self._locked:
                 self._locked = False
                 _note_holder(fd, None)
+                # Not by close alone: a program that is just being started still has the descriptor for a moment.
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def begin(self, kind, files, planned, note):
@@ -164,10 +166,13 @@ class Journal:
 
     def _names(self, kind=None):
         """Return the EntryNames of one kind or all, newest first."""
-        with self._explained("read"):
-            paths = sorted(self.directory.glob("[!.]*.json"), reverse=True)
+        paths = []
+        with self._explained("read"), contextlib.suppress(FileNotFoundError):
+            paths = sorted(self.directory.iterdir(), reverse=True)
         names = []
         for path in paths:
+            if path.suffix != ".json" or path.name.startswith("."):
+                continue  # the lock and temporary files
             try:
                 names.append(parse_name(path.name))
             except ValueError as error:

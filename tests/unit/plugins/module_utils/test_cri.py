@@ -239,6 +239,24 @@ def test_reconnects_when_the_connection_of_an_earlier_call_died(path):
         assert [client.version(), client.version(), client.version()] == [VERSION] * 3
 
 
+def test_a_refusal_is_not_repeated(path):
+    """Only a connection that died is replaced: an answer of the server, a reset too, is one."""
+    connections = []
+
+    def script(peer):
+        connections.append(peer)
+        peer.greet()
+        peer.respond(peer.read_request()[0], answer("Version", VERSION))
+        peer.send(RST_STREAM, 0, peer.read_request()[0], struct.pack(">I", 7))
+        hang(peer)
+
+    with connected(path, script) as client:
+        client.version()
+        with pytest.raises(CriError, match="REFUSED_STREAM"):
+            client.version()
+    assert len(connections) == 1
+
+
 def test_goaway_lets_the_running_call_finish(path):
     """A graceful GOAWAY does not harm the call in flight; the next one opens a new connection."""
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -27,9 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.killing import killed_at_each_step
-
-ROOT = os.geteuid() == 0
-needs_root = pytest.mark.skipif(not ROOT, reason="needs root to give files to others and to mount")
+from tests.unit.mounting import needs_root, tmpfs
 
 # An ACL that lets user 1 read: version 2, then entries of (tag, permissions, id).
 ACL = struct.pack("<I", 2) + b"".join(
@@ -234,18 +230,6 @@ def test_refuses_a_file_that_changes_while_it_writes(path, monkeypatch):
     assert os.listdir(path.parent) == [path.name]
 
 
-@contextlib.contextmanager
-def tmpfs(directory, options):
-    """Mount a tmpfs on a directory for the time of the context."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"tmpfs", bytes(directory), b"tmpfs", 0, options.encode()):
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        yield libc
-    finally:
-        assert libc.umount2(bytes(directory), 2) == 0
-
-
 @needs_root
 def test_full_disk_leaves_the_old_file(tmp_path):
     """No space for the new content: the old one stays, the temporary file is gone, the error names the file."""
@@ -276,10 +260,10 @@ def test_no_inode_leaves_the_old_file(tmp_path):
 @needs_root
 def test_read_only_file_system(tmp_path):
     """The error names the file and the reason; the file is still readable."""
-    with tmpfs(tmp_path, "") as libc:
+    with tmpfs(tmp_path) as remount_read_only:
         path = tmp_path / "config.toml"
         path.write_bytes(b"old")
-        assert libc.mount(b"", bytes(tmp_path), b"", 33, b"") == 0  # MS_REMOUNT | MS_RDONLY
+        remount_read_only()
 
         with pytest.raises(OSError, match="Read-only file system") as caught:
             write_atomic(path, b"new")
