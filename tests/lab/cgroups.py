@@ -19,6 +19,7 @@ _MOUNTPOINT = Path("/sys/fs/cgroup")
 _V1_OPTIONS = re.compile(
     r"cpu|cpuacct|cpuset|memory|devices|freezer|blkio|pids|net_cls|net_prio|perf_event|hugetlb|rdma|misc"
 )
+_NEEDED = ("cpu", "cpuset", "memory", "pids")
 _TIMEOUT_S = 20
 
 
@@ -65,13 +66,18 @@ def v2_controllers_to_enable() -> list[str]:
 
 
 def control(directory: Path, verb: str, controllers: Iterable[str]) -> None:
-    """Hand down (`+`) or take back (`-`) v2 controllers; one in use elsewhere stays."""
+    """Hand down (`+`) or take back (`-`) v2 controllers; one that others use stays.
+
+    LabError when one that kubelets cannot do without is not handed down.
+    """
     for controller in controllers:
         try:
             (directory / "cgroup.subtree_control").write_text(verb + controller)
-        except OSError:
-            if verb == "+":
-                raise
+        except OSError as error:
+            if verb == "+" and controller in _NEEDED:
+                raise LabError(
+                    f"{directory}: controller {controller} cannot be handed down: {error.strerror}"
+                ) from error
 
 
 def make(directories: Iterable[str]) -> None:

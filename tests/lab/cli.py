@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; 0 when it went well."""
     try:
         return _dispatch(_parser().parse_args(argv))
-    except LabError as error:
+    except (LabError, OSError) as error:
         print(f"lab: {error}", file=sys.stderr)
         for note in getattr(error, "__notes__", []):
             print(note, file=sys.stderr)

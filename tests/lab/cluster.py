@@ -14,6 +14,7 @@ from tests.lab.images import kube_proxy_image
 from tests.lab.topology import Node, parse_taint
 
 _NAMESPACE = "/api/v1/namespaces/kube-system"
+_ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 _LABELS = {"k8s-app": "kube-proxy"}
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a path)
 
@@ -164,6 +165,9 @@ def not_ready(api: Api, names: list[str]) -> list[str]:
     pods = api.request("GET", f"{_NAMESPACE}/pods?labelSelector=k8s-app%3Dkube-proxy")["items"]
     serving = {pod["spec"].get("nodeName") for pod in pods if _is_ready(pod)}
     found += [f"{name}: its kube-proxy pod is not ready" for name in names if name not in serving]
+    # Made by the controller manager when it gets to it; without it the first pod of a user is refused.
+    if not any(item["metadata"]["name"] == "default" for item in api.request("GET", _ACCOUNTS)["items"]):
+        found.append("namespace default has no service account")
     return found
 
 

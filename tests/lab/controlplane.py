@@ -72,8 +72,6 @@ def _apiserver(files: Path) -> list[str]:
         f"--proxy-client-key-file={files}/front-proxy-client.key",
         # No kube-proxy runs beside the API server: it reaches webhooks by their endpoints.
         "--enable-aggregator-routing=true",
-        # The load that this guards against does not exist here, and its start-up costs a second.
-        "--enable-priority-and-fairness=false",
     ]
 
 
