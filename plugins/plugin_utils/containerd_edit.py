@@ -8,13 +8,14 @@ was asked for and in nothing else.
 
 from __future__ import annotations
 
-import copy
 import re
 import tomllib
 from typing import NamedTuple
 
 from ..module_utils.containerd_toml import Document, Entry, Header, scan
 
+BOM = "\ufeff"
+_COMMA_AFTER = re.compile(r"[ \t]*,[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENTS = re.compile(r"(?:[ \t]*#[^\n]*(?:\n|\Z))*")
 _LINE_BREAK = re.compile(r"\r?\n")
@@ -42,8 +43,69 @@ def set_string(text: str, table: tuple[str, ...], key: str, value: str) -> list[
     splice = _replacement(document, entry, value) if entry else _insertion(document, table, key, value)
     if splice.removed == splice.inserted:
         return []
-    _prove(text, [splice], (*table, key), value)
+    path = (*table, key)
+    _prove(text, [splice], _pruned(_with_value(text, path, value)), f"{dotted(path)} cannot be set")
     return [splice]
+
+
+def remove_table(text: str, path: tuple[str, ...]) -> list[Splice]:
+    """Return the splices that take away everything at and below a path, in order; none when there is nothing.
+
+    Whole-line comments stay: whose they are cannot be known.
+
+    :raises EditError: something else would change.
+    """
+    document = scan(text)
+    depth = len(path)
+    spans = [(item.start, item.end) for item in document.headers if item.path[:depth] == path]
+    for entry in document.entries:
+        if entry.path[:depth] == path and not any(start <= entry.start < end for start, end in spans):
+            spans.append(_pair_span(document, entry) if entry.inline else (entry.start, entry.end))
+    spans = _without_last_newline(text, _merged(sorted(spans)))
+    splices = [Splice(start, text[start:end], "") for start, end in spans]
+    if splices:
+        expected = tomllib.loads(text.removeprefix(BOM))
+        parents = [expected]
+        for name in path[:-1]:
+            parents.append(parents[-1].get(name, {}))
+        parents[-1].pop(path[-1], None)
+        _prove(text, splices, _pruned(expected), f"{dotted(path)} cannot be removed")
+    return splices
+
+
+def _pair_span(document: Document, entry: Entry) -> tuple[int, int]:
+    """Return the span of a pair inside an inline table, with one of the commas beside it."""
+    text = document.text
+    after = _COMMA_AFTER.match(text, entry.value_end)
+    if after:
+        return entry.start, after.end()
+    before = re.search(r"\s*,\s*\Z", text[: entry.start])
+    return (before.start() if before else entry.start), entry.value_end
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join spans that touch, so that what goes as one is one splice."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _without_last_newline(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Let a text that ends without a line break end so again when its last lines go."""
+    if spans and spans[-1][1] == len(text) and _is_open(text) and spans[-1][0]:
+        start = spans[-1][0]
+        return [*spans[:-1], (start - len(_LINE_BREAK.search(text[:start][-2:]).group()), len(text))]
+    return spans
+
+
+def _pruned(tree: dict) -> dict:
+    """Return values without empty tables: a table that only its sub-tables made is gone with them."""
+    found = {key: _pruned(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    return {key: value for key, value in found.items() if value != {}}
 
 
 def apply_splices(text: str, splices: list[Splice]) -> str:
@@ -74,21 +136,28 @@ def newline_of(text: str) -> str:
     return match.group() if match else "\n"
 
 
-def _prove(text: str, splices: list[Splice], path: tuple[str, ...], value: str) -> None:
-    expected = copy.deepcopy(tomllib.loads(text.removeprefix("\ufeff")))
-    table = expected
+def _prove(text: str, splices: list[Splice], expected: dict, failure: str) -> None:
+    """Parse the edited text and compare it, empty tables aside.
+
+    :raises EditError: it differs; the text says C(failure) and why.
+    """
+    try:
+        edited = tomllib.loads(apply_splices(text, splices).removeprefix(BOM))
+    except tomllib.TOMLDecodeError as error:
+        raise EditError(f"{failure} in place: {error}") from error
+    if _pruned(edited) != expected:
+        raise EditError(f"{failure} without changing something else")
+
+
+def _with_value(text: str, path: tuple[str, ...], value: str) -> dict:
+    """Return the values of a text with one more."""
+    expected = table = tomllib.loads(text.removeprefix(BOM))
     for name in path[:-1]:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
             raise EditError(f"{dotted(path[:-1])} is not a table here")
     table[path[-1]] = value
-    edited = apply_splices(text, splices).removeprefix("\ufeff")
-    try:
-        changed = tomllib.loads(edited) != expected
-    except tomllib.TOMLDecodeError as error:
-        raise EditError(f"{dotted(path)} cannot be set in place: {error}") from error
-    if changed:
-        raise EditError(f"{dotted(path)} cannot be set without changing something else")
+    return expected
 
 
 def dotted(path: tuple[str, ...], mark: str = '"') -> str:
@@ -206,7 +275,7 @@ def _is_open(text: str) -> bool:
 
 def _gap(text: str, newline: str) -> str:
     """Return what sets an appended block off with one blank line."""
-    if not text.strip("\ufeff"):
+    if not text.strip(BOM):
         return ""
     if _is_open(text):
         return newline * 2

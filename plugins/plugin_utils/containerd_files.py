@@ -9,9 +9,9 @@ import tomllib
 from dataclasses import dataclass
 
 from ..module_utils.containerd_toml import ScanError, scan
+from .containerd_edit import BOM
 from .containerd_effective import Daemon
 
-BOM = "\ufeff"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TEMPLATE = re.compile(r"\{\{|\{%")
 _LONE_CR = re.compile(r"\r(?!\n)")

@@ -10,6 +10,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit i
     Splice,
     apply_splices,
     quote,
+    remove_table,
     set_string,
 )
 from hypothesis import given
@@ -173,3 +174,61 @@ def test_edit_keeps_every_other_byte(text):
     assert apply_splices(edited, back) == text
     assert tomllib.loads(edited)["plugins"][CRI]["registry"]["config_path"] == "/c"
     assert set_string(edited, TABLE, "config_path", "/c") == []
+
+
+MIRRORS = (*TABLE, "mirrors")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            f'[plugins."{CRI}".registry]\n  config_path = ""\n  [plugins."{CRI}".registry.mirrors]\n'
+            f'    [plugins.\'{CRI}\'.registry.mirrors."docker.io"]\n      endpoint = [\n        "https://m",\n      ]\n'
+            f'  [plugins."{CRI}".registry.headers]\n',
+            f'[plugins."{CRI}".registry]\n  config_path = ""\n  [plugins."{CRI}".registry.headers]\n',
+            id="tables",
+        ),
+        pytest.param(
+            f'a = 1\n[plugins."{CRI}".registry.mirrors.x]\n# mine\nendpoint = []\n\n[b]\n',
+            "a = 1\n# mine\n\n[b]\n",
+            id="comments-and-blank-lines-stay",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}".registry]\nmirrors."docker.io".endpoint = []\nmirrors.x = {{}}\nb = 1\n',
+            f'[plugins."{CRI}".registry]\nb = 1\n',
+            id="dotted-keys",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\nregistry = {{ mirrors = {{ a = {{}} }}, configs = {{}} }} # end\n',
+            f'[plugins."{CRI}"]\nregistry = {{ configs = {{}} }} # end\n',
+            id="first-of-an-inline-table",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\nregistry = {{ configs = {{}}, mirrors = {{ a = {{}} }} }}\n',
+            f'[plugins."{CRI}"]\nregistry = {{ configs = {{}} }}\n',
+            id="last-of-an-inline-table",
+        ),
+        pytest.param(
+            f'[plugins."{CRI}"]\r\nx = 1\r\n[plugins."{CRI}".registry.mirrors]',
+            f'[plugins."{CRI}"]\r\nx = 1',
+            id="last-line-without-newline-in-crlf",
+        ),
+        pytest.param("a = 1\n", "a = 1\n", id="nothing-there"),
+    ],
+)
+def test_remove_table(before, after):
+    """Header and key lines go, in any spelling; comments, blank lines and the way the file ends stay."""
+    assert apply_splices(before, remove_table(before, MIRRORS)) == after
+
+
+@given(documents())
+def test_remove_takes_nothing_else(text):
+    """Whatever the spelling, only what is below the path is gone."""
+    edited = apply_splices(text, remove_table(text, MIRRORS))
+    registry = tomllib.loads(edited)
+    for name in TABLE:
+        registry = registry.get(name, {}) if isinstance(registry, dict) else {}
+
+    assert not isinstance(registry, dict) or "mirrors" not in registry
+    assert remove_table(edited, MIRRORS) == []
