@@ -279,6 +279,8 @@ def test_a_dead_part_is_named(small: Lab):
     """`up` repairs nothing silently."""
     small.run("kill", "-KILL", str(small._store.state.processes["kube-scheduler"].pid))
 
+    wait("it has ended", lambda: small.problems() == ["kube-scheduler has ended"], timeout_s=10)
+
     with pytest.raises(LabError, match="kube-scheduler has ended: run `down`"):
         Lab.open(small.name).up()
     assert small.down()
