@@ -32,6 +32,7 @@ LAB_PACKAGES = {
     "gcc": "/usr/bin/gcc",
     "libc6-dev": "/usr/include/stdio.h",
     "busybox-static": "/bin/busybox",
+    "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
     "iproute2": "/sbin/ip",
     "mmdebstrap": "/usr/bin/mmdebstrap",
     "openssh-client": "/usr/bin/ssh",

@@ -62,6 +62,6 @@ class ActionModule(ActionBase):
                 versions={"portcullis.fleet": collection_version(), "ansible-core": core_version},
             ),
             stopped=state.stopped(),
-            wave=state.current_wave() if state.batch else None,
+            waves=state.waves(),
         )
         return result

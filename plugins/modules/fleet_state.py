@@ -57,9 +57,9 @@ stopped:
   returned: success
   type: dict
   sample: {"phase": "change", "reason": "wave 1: w1: CRI did not come up"}
-wave:
-  description: The number of the wave, from 1. Null outside of V(change).
+waves:
+  description: The number of each node's wave, from 1, as far as the run has come.
   returned: success
-  type: int
-  sample: 1
+  type: dict
+  sample: {"cp1": 1, "w1": 2}
 """

@@ -44,7 +44,7 @@ def set_string(text: str, table: tuple[str, ...], key: str, value: str) -> list[
     if splice.removed == splice.inserted:
         return []
     path = (*table, key)
-    _prove(text, [splice], _pruned(_with_value(text, path, value)), f"{dotted(path)} cannot be set")
+    _prove(text, [splice], pruned(_with_value(text, path, value)), f"{dotted(path)} cannot be set")
     return [splice]
 
 
@@ -69,7 +69,7 @@ def remove_table(text: str, path: tuple[str, ...]) -> list[Splice]:
         for name in path[:-1]:
             parents.append(parents[-1].get(name, {}))
         parents[-1].pop(path[-1], None)
-        _prove(text, splices, _pruned(expected), f"{dotted(path)} cannot be removed")
+        _prove(text, splices, pruned(expected), f"{dotted(path)} cannot be removed")
     return splices
 
 
@@ -102,9 +102,9 @@ def _without_last_newline(text: str, spans: list[tuple[int, int]]) -> list[tuple
     return spans
 
 
-def _pruned(tree: dict) -> dict:
+def pruned(tree: dict) -> dict:
     """Return values without empty tables: a table that only its sub-tables made is gone with them."""
-    found = {key: _pruned(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    found = {key: pruned(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in found.items() if value != {}}
 
 
@@ -145,7 +145,7 @@ def _prove(text: str, splices: list[Splice], expected: dict, failure: str) -> No
         edited = tomllib.loads(apply_splices(text, splices).removeprefix(BOM))
     except tomllib.TOMLDecodeError as error:
         raise EditError(f"{failure} in place: {error}") from error
-    if _pruned(edited) != expected:
+    if pruned(edited) != expected:
         raise EditError(f"{failure} without changing something else")
 
 

@@ -139,14 +139,18 @@ def _fills_in(daemon: Daemon, value: str | None, has_mirrors: bool, version: int
     return not has_mirrors
 
 
-def registry_tables(main: dict, daemon: Daemon) -> list[tuple[str, ...]]:
-    """Return the registry tables of the main file that the daemon may read, the most likely one first.
+def registry_tables(values: dict, daemon: Daemon, *, is_import: bool = False) -> list[tuple[str, ...]]:
+    """Return the registry tables of a file that the daemon may read, the most likely one first.
 
-    Which of them takes effect also depends on the imports: the caller tries them with effective_registry.
+    Which of them takes effect also depends on the other files: the caller tries them with effective_registry.
     """
-    version = main.get("version", 0)
+    version = values.get("version", 0)
     if daemon.version < (2,):
         names = [V1_CRI if version < 2 else GRPC_CRI]
+        if is_import:
+            names = [GRPC_CRI, V1_CRI]  # the last file with a version decides for all
+    elif is_import and not version:
+        names = [GRPC_CRI, V1_CRI, IMAGES]
     elif version >= 4 or (version < 2 and not daemon.migrates_each_file):
         names = [IMAGES]
     elif version == 3:
@@ -154,7 +158,7 @@ def registry_tables(main: dict, daemon: Daemon) -> list[tuple[str, ...]]:
     else:
         names = [GRPC_CRI if version == 2 else V1_CRI, IMAGES, GRPC_CRI]
     # The old table comes first: where both exist it replaces the new one.
-    in_use = [name for name in (GRPC_CRI, V1_CRI, IMAGES) if "registry" in _table(main, "plugins", name)]
+    in_use = [name for name in (GRPC_CRI, V1_CRI, IMAGES) if "registry" in _table(values, "plugins", name)]
     ordered = [name for name in in_use if name in names] + names
     return [("plugins", name, "registry") for name in dict.fromkeys(ordered)]
 

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..module_utils.finding import BLOCKER, finding
-from .containerd_edit import EditError, apply_splices, prepend_version, set_string
+from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_string
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
 from .containerd_files import ConfigFile, UnreadableError, read_config
+from .containerd_migrate import HostsDirectory, RegistryDirectory, migrate
 
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 REQUIREMENT = "secure-workload/Requirements and Prerequisites"
@@ -18,9 +20,14 @@ REQUIREMENT = "secure-workload/Requirements and Prerequisites"
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted. C(registry_config_path) None: keep a path that a file sets, else use DEFAULT_DIRECTORY."""
+    """What is wanted. C(registry_config_path) None: keep a path that a file sets, else use DEFAULT_DIRECTORY.
+
+    locked: imported files that another program writes, with what to do instead.
+    """
 
     registry_config_path: str | None = None
+    convert_mirrors: bool = True
+    locked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,14 @@ class Plan:
     writes: list[Write] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    converted: list[dict] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
     before: Registry | None = None
     after: Registry | None = None
 
     def refuse(self, finding_id: str, observed: str, expected: str, remedy: str) -> Plan:
         """Add a blocker and drop the writes."""
-        self.writes = []
+        self.writes, self.converted = [], []
         self.after = self.before
         self.findings.append(
             finding(
@@ -71,10 +80,16 @@ def check_directory(path: str) -> str:
     return ""
 
 
-def plan_present(files: dict[str, bytes | None], daemon: Daemon, options: Options) -> Plan:
-    """Return what sets the registry directory.
+def plan_present(
+    files: Mapping[str, bytes | None],
+    daemon: Daemon,
+    options: Options,
+    hosts: Mapping[str, Mapping[str, HostsDirectory]] | None = None,
+) -> Plan:
+    """Return what sets the registry directory, with mirrors and registry TLS converted.
 
     :param files: bytes by path in the order in which the daemon loads them, the main file first; None when absent.
+    :param hosts: what is below registry directories already, by directory and name.
     """
     plan = Plan()
     _refuse_missing_imports(plan, files)
@@ -86,12 +101,65 @@ def plan_present(files: dict[str, bytes | None], daemon: Daemon, options: Option
     if _judge(plan, configs, daemon).findings:
         return plan
     wanted = options.registry_config_path or (plan.before.config_path if plan.before.is_set else DEFAULT_DIRECTORY)
-    if plan.before.is_set and plan.before.config_path == wanted:
+    is_wanted = plan.before.is_set and plan.before.config_path == wanted
+    if is_wanted and not _legacy(plan.before, daemon):
         _warn_of_list(plan)
         return plan
-    if _refuse_legacy(plan, daemon).findings:
-        return plan
-    return _set_directory(plan, configs, daemon, wanted, files[configs[0].path])
+    try:
+        directory = RegistryDirectory(wanted, (hosts or {}).get(wanted, {}))
+        edited = _migrated(plan, configs, daemon, options, directory)
+        if not plan.findings:
+            _set_directory(plan, edited, daemon, options, wanted)
+    except EditError as error:
+        plan.refuse(
+            "containerd.edit_unsafe",
+            f"{configs[0].path}: {error}",
+            "a spelling that can be edited without touching anything else",
+            "write the registry tables as [table] headers of their own",
+        )
+    return _with_config_writes(plan, files)
+
+
+def _migrated(
+    plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, directory: RegistryDirectory
+) -> list[ConfigFile]:
+    """Return the files without mirrors and registry TLS; their hosts.toml files become writes of the plan."""
+    legacy = _legacy(plan.before, daemon)
+    if not legacy and not plan.before.tls:
+        return configs
+    if not options.convert_mirrors:
+        if legacy:
+            plan.refuse(
+                "containerd.mirrors_present",
+                "; ".join(legacy),
+                "none of them: together with config_path CRI does not load, while the daemon stays up",
+                "let convert_mirrors write them as hosts.toml, or do so by hand and remove them",
+            )
+        return configs
+    if ":" in directory.path:
+        plan.refuse(
+            "containerd.mirrors_present",
+            f"{'; '.join(legacy)}, and config_path is the list {directory.path!r}",
+            "one directory that the hosts.toml files can be written to",
+            "set registry_config_path to one directory",
+        )
+        return configs
+    migration = migrate(configs, daemon, plan.before, directory)
+    for finding_id, observed, remedy in migration.problems:
+        plan.refuse(finding_id, observed, "mirrors and registry TLS that hosts.toml can say", remedy)
+    plan.warnings += migration.notes
+    plan.converted = migration.converted
+    plan.writes = [Write(path, None, text.encode()) for path, text in migration.files.items()]
+    return migration.configs
+
+
+def _with_config_writes(plan: Plan, files: Mapping[str, bytes | None]) -> Plan:
+    """Add the configuration files that changed, after the hosts.toml files that they will rely on."""
+    if not plan.findings:
+        plan.writes += [
+            Write(path, files[path], text.encode()) for path, text in plan.texts.items() if text.encode() != files[path]
+        ]
+    return plan
 
 
 def _refuse_missing_imports(plan: Plan, files: dict[str, bytes | None]) -> None:
@@ -158,22 +226,12 @@ def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
     return plan
 
 
-def _refuse_legacy(plan: Plan, daemon: Daemon) -> Plan:
-    """Refuse to set config_path beside settings that take CRI down together with it."""
-    tables = [("mirrors", plan.before.mirrors)]
+def _legacy(registry: Registry, daemon: Daemon) -> list[str]:
+    """Return what takes CRI down together with config_path, in words."""
+    tables = [("mirrors", registry.mirrors)]
     if daemon.refuses_tls_beside_config_path:
-        tables.append(("configs.*.tls", plan.before.tls))
-    present = [
-        f"registry.{kind} for {name} in {path}" for kind, names in tables for name, path in sorted(names.items())
-    ]
-    if present:
-        plan.refuse(
-            "containerd.mirrors_present",
-            "; ".join(present),
-            "none of them: together with config_path CRI does not load, while the daemon stays up",
-            "write each as hosts.toml below the registry directory, then remove it from the configuration",
-        )
-    return plan
+        tables.append(("configs.*.tls", registry.tls))
+    return [f"registry.{kind} for {name} in {path}" for kind, names in tables for name, path in sorted(names.items())]
 
 
 def _warn_of_list(plan: Plan) -> None:
@@ -185,30 +243,49 @@ def _warn_of_list(plan: Plan) -> None:
         )
 
 
-def _set_directory(plan: Plan, configs: list[ConfigFile], daemon: Daemon, wanted: str, content: bytes | None) -> Plan:
-    """Try each table that the daemon may read until one makes the wanted path effective and changes nothing else."""
+def _set_directory(plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, wanted: str) -> None:
+    """Try each table that the daemon may read until one makes the wanted path effective and changes nothing else.
+
+    The main file comes first; an imported file only where it wins over the main one.
+    """
+    other = pruned(_effective(configs, daemon).other)
+    if other != pruned(_without_legacy(plan.before.other) if plan.converted else plan.before.other):
+        raise EditError("taking out mirrors and registry TLS would change what else the daemon uses")
     reasons = []
-    for table in registry_tables(configs[0].values, daemon):
-        try:
-            edited = _edit(configs[0], daemon, table, wanted)
-        except EditError as error:
-            reasons.append(str(error))
-            continue
-        after = _effective([edited, *configs[1:]], daemon)
-        if after.config_path == wanted and after.other == plan.before.other:
-            plan.writes = [Write(edited.path, content, edited.text.encode())]
+    for at in [0, *range(len(configs) - 1, 0, -1)]:
+        for table in registry_tables(configs[at].values, daemon, is_import=at > 0):
+            try:
+                edited = _edit(configs[at], daemon, table, wanted)
+            except EditError as error:
+                reasons.append(str(error))
+                continue
+            candidate = [*configs[:at], edited, *configs[at + 1 :]]
+            after = _effective(candidate, daemon)
+            if after.config_path != wanted or not after.is_set or pruned(after.other) != other:
+                continue
+            if edited.path in options.locked:
+                reasons.append(f"{edited.path} wins over it, and {options.locked[edited.path]}")
+                continue
             plan.after = after
-            return plan
-        if after.config_path_file not in ("", edited.path):
-            reasons.append(f"{after.config_path_file} is loaded later and sets {after.config_path!r}")
-    if not reasons:
-        reasons.append(_overridden(configs, daemon))
-    return plan.refuse(
+            plan.texts = {config.path: config.text for config in candidate}
+            return
+    reasons.append(_overridden(configs, daemon))
+    plan.refuse(
         "containerd.config_path_overridden",
         f"config_path = {wanted!r} in {configs[0].path} does not take effect: {'; '.join(dict.fromkeys(reasons))}",
         f"effective config_path {wanted!r}",
-        "set config_path in that file, or remove its registry table",
+        "set config_path where it takes effect, or remove the table that is in the way",
     )
+
+
+def _without_legacy(other: dict) -> dict:
+    """Return a registry table's values without mirrors and TLS."""
+    configs = {
+        host: {key: value for key, value in config.items() if key != "tls"} if isinstance(config, dict) else config
+        for host, config in other.get("configs", {}).items()
+    }
+    rest = {key: value for key, value in other.items() if key not in ("mirrors", "configs")}
+    return {**rest, "configs": configs}
 
 
 def _overridden(configs: list[ConfigFile], daemon: Daemon) -> str:

@@ -5,12 +5,19 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Mapping
 
-from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, SEVERITIES
+from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
+    natural_key,
+    replace_names,
+    shown,
+    visible,
+)
 
 TABLE_WIDTH = 110
 NODES_SHOWN = 6
-SAME = ("id", "severity", "requirement", "observed", "expected", "remedy", "waived")
+KEYS = ("id", "severity", "requirement", "node", "observed", "expected", "remedy")
 
 
 def parse_accept(words: list[str]) -> list[str]:
@@ -38,25 +45,64 @@ def blockers(findings: list[dict]) -> list[dict]:
     return [item for item in findings if item["severity"] == BLOCKER and not item["waived"]]
 
 
-def group_findings(findings: list[dict]) -> list[dict]:
-    """One entry for all findings that are the same but for the node, blockers first: C(node) becomes C(nodes)."""
-    groups: dict[tuple, dict] = {}
+def group_findings(findings: Iterable[Mapping], names: Mapping[str, Iterable[str]]) -> list[dict]:
+    """Group findings into problems (one remedy) and, in each, by what was observed. Worst and widest first.
+
+    Texts that differ only in what their own node is called are the same.
+
+    :param names: for each node, the names that may stand for it in texts; a node that is not in it has its own.
+    """
+    problems = {}
     for item in findings:
-        key = tuple(item[name] for name in SAME)
-        group = groups.setdefault(key, {**{name: item[name] for name in SAME}, "nodes": []})
-        group["nodes"].append(item["node"])
-    return sorted(
-        groups.values(), key=lambda group: (group["waived"], SEVERITIES.index(group["severity"]), group["id"])
-    )
+        own = names.get(item["node"], (item["node"],))
+        raw = {key: visible(item[key]) for key in KEYS}
+        same = {key: replace_names(raw[key], own) for key in ("observed", "expected", "remedy")}
+        waived, everywhere = bool(item.get("waived")), not item["node"]
+        key = (waived, raw["severity"], raw["id"], raw["requirement"], same["expected"], same["remedy"], everywhere)
+        problem = problems.setdefault(key, {"expected": set(), "remedy": set(), "observed": {}})
+        problem["expected"].add(raw["expected"])
+        problem["remedy"].add(raw["remedy"])
+        variant = problem["observed"].setdefault(same["observed"], {"raw": set(), "nodes": set()})
+        variant["raw"].add(raw["observed"])
+        variant["nodes"].add(raw["node"])
+    return sorted((_problem(key, problem) for key, problem in problems.items()), key=_urgency)
+
+
+def _problem(key, problem):
+    waived, severity, finding_id, requirement, expected, remedy, everywhere = key
+    observed = [
+        {
+            "observed": shown(variant["raw"], same),
+            "nodes": [] if everywhere else sorted(variant["nodes"], key=natural_key),
+        }
+        for same, variant in problem["observed"].items()
+    ]
+    affected = {node for variant in observed for node in variant["nodes"]}
+    return {
+        "id": finding_id,
+        "severity": severity,
+        "requirement": requirement,
+        "expected": shown(problem["expected"], expected),
+        "remedy": shown(problem["remedy"], remedy),
+        "observed": sorted(observed, key=lambda variant: (-len(variant["nodes"]), variant["observed"])),
+        "node_count": len(affected),
+        "waived": waived,
+        "waived_by": "portcullis_accept" if waived else "",
+    }
+
+
+def _urgency(problem):
+    """Sort key: blockers, then what concerns the whole fleet, then the most nodes."""
+    everywhere = problem["node_count"] == 0
+    return (problem["severity"] != BLOCKER, not everywhere, -problem["node_count"], problem["id"], problem["remedy"])
 
 
 def name_nodes(nodes: list[str]) -> str:
-    """The nodes of a group in a few words."""
-    if nodes == [""]:
+    """Nodes in a few words; none is the fleet as a whole."""
+    if not nodes:
         return "the fleet"
-    shown = ", ".join(nodes[:NODES_SHOWN])
     more = len(nodes) - NODES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return ", ".join(nodes[:NODES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _wrapped(label: str, text: str) -> list[str]:
@@ -71,11 +117,14 @@ def _wrapped(label: str, text: str) -> list[str]:
 def render_table(findings: list[dict]) -> str:
     """The findings as a person at a terminal reads them: what, where, what was found, and what to do."""
     lines = []
-    for group in group_findings(findings):
-        word = "waived" if group["waived"] else group["severity"]
-        lines.append(f"{word.upper():<9}{group['id']:<34}{name_nodes(group['nodes'])}")
-        lines += _wrapped("found", group["observed"])
-        lines += _wrapped("expected", group["expected"])
-        lines += _wrapped("do", group["remedy"])
-        lines += _wrapped("source", group["requirement"])
+    for problem in group_findings(findings, {}):
+        first, *others = problem["observed"]
+        word = "waived" if problem["waived"] else problem["severity"]
+        lines.append(f"{word.upper():<9}{problem['id']:<34}{name_nodes(first['nodes'])}")
+        lines += _wrapped("found", first["observed"])
+        for variant in others:
+            lines += _wrapped("", f"{name_nodes(variant['nodes'])}: {variant['observed']}")
+        lines += _wrapped("expected", problem["expected"])
+        lines += _wrapped("do", problem["remedy"])
+        lines += _wrapped("source", problem["requirement"])
     return "\n".join(lines)

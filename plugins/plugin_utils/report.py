@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, SEVERITIES
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.findings import KEYS, group_findings
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_diff import group_changes
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
     clean,
@@ -58,7 +59,6 @@ _NODE_TYPES = {
     "facts": Mapping,
     "reason": (str, type(None)),
 }
-_FINDING_KEYS = ("id", "severity", "requirement", "node", "observed", "expected", "remedy")
 
 
 class ReportInputError(ValueError):
@@ -72,7 +72,7 @@ def build(run: Mapping) -> dict:
     """
     _check_run(run)
     names = _names_of_nodes(run["nodes"])
-    problems = _group_findings(run["findings"], names)
+    problems = group_findings(run["findings"], names)
     findings = [problem for problem in problems if not problem["waived"]]
     nodes = _nodes(run["nodes"], run["findings"])
     return {
@@ -139,9 +139,9 @@ def _kind_words(kinds):
 def _check_finding(where, item):
     if not isinstance(item, Mapping):
         raise ReportInputError(f"{where} is {item!r}: give a finding")
-    missing = [key for key in _FINDING_KEYS if key not in item]
+    missing = [key for key in KEYS if key not in item]
     if missing:
-        raise ReportInputError(f"{where} lacks {', '.join(missing)}: a finding has {', '.join(_FINDING_KEYS)}")
+        raise ReportInputError(f"{where} lacks {', '.join(missing)}: a finding has {', '.join(KEYS)}")
     if item["severity"] not in SEVERITIES:
         raise ReportInputError(f"{where}.severity is {item['severity']!r}: give one of {', '.join(SEVERITIES)}")
 
@@ -216,53 +216,6 @@ def _group_unfinished(nodes, names):
         for (state, same), group in groups.items()
     ]
     return sorted(rows, key=lambda row: (UNFINISHED.index(row["state"]), -len(row["nodes"]), row["reason"]))
-
-
-def _group_findings(findings, names):
-    """Group findings into problems (one remedy) and, in each, by what was observed. Worst and widest first."""
-    problems = {}
-    for item in findings:
-        own = names.get(item["node"], (item["node"],))
-        raw = {key: visible(item[key]) for key in _FINDING_KEYS}
-        same = {key: replace_names(raw[key], own) for key in ("observed", "expected", "remedy")}
-        waived, everywhere = bool(item.get("waived")), not item["node"]
-        key = (waived, raw["severity"], raw["id"], raw["requirement"], same["expected"], same["remedy"], everywhere)
-        problem = problems.setdefault(key, {"expected": set(), "remedy": set(), "observed": {}})
-        problem["expected"].add(raw["expected"])
-        problem["remedy"].add(raw["remedy"])
-        variant = problem["observed"].setdefault(same["observed"], {"raw": set(), "nodes": set()})
-        variant["raw"].add(raw["observed"])
-        variant["nodes"].add(raw["node"])
-    return sorted((_problem(key, problem) for key, problem in problems.items()), key=_urgency)
-
-
-def _problem(key, problem):
-    waived, severity, finding_id, requirement, expected, remedy, everywhere = key
-    observed = [
-        {
-            "observed": shown(variant["raw"], same),
-            "nodes": [] if everywhere else sorted(variant["nodes"], key=natural_key),
-        }
-        for same, variant in problem["observed"].items()
-    ]
-    affected = {node for variant in observed for node in variant["nodes"]}
-    return {
-        "id": finding_id,
-        "severity": severity,
-        "requirement": requirement,
-        "expected": shown(problem["expected"], expected),
-        "remedy": shown(problem["remedy"], remedy),
-        "observed": sorted(observed, key=lambda variant: (-len(variant["nodes"]), variant["observed"])),
-        "node_count": len(affected),
-        "waived": waived,
-        "waived_by": "portcullis_accept" if waived else "",
-    }
-
-
-def _urgency(problem):
-    """Sort key: blockers, then what concerns the whole fleet, then the most nodes."""
-    everywhere = problem["node_count"] == 0
-    return (problem["severity"] != BLOCKER, not everywhere, -problem["node_count"], problem["id"], problem["remedy"])
 
 
 def _outcome(run, findings):

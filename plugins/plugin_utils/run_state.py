@@ -49,16 +49,12 @@ class RunState:
         kept = [item for item in before["findings"] if item["node"] not in verified]
         return kept + [item for item in after["findings"] if item["node"] in verified]
 
-    def wave_of(self, host: str) -> int | None:
-        """The wave that a node was in, or is in now."""
-        if host in self.batch:
-            return self.current_wave()
-        return self.results[host].get(STATE, {}).get("wave")
-
-    def current_wave(self) -> int:
-        """The number of the wave that runs now, from 1."""
-        waves = [self.results[host].get(STATE, {}).get("wave") or 0 for host in self.hosts]
-        return max(waves, default=0) + 1
+    def waves(self) -> dict[str, int]:
+        """The number of each node's wave, from 1, as far as the run has come: what earlier waves left, and this one."""
+        earlier: dict[str, int] = {}
+        for host in self.hosts:
+            earlier.update(self.results[host].get(STATE, {}).get("waves") or {})
+        return {**earlier, **dict.fromkeys(self.batch, max(earlier.values(), default=0) + 1)}
 
     def change_results(self, host: str) -> dict[str, Mapping]:
         """What the change did to a node: C({what: result}), without tasks that were skipped."""
@@ -139,13 +135,13 @@ class RunState:
 
     def run(self, *, ended: str, engine: str, playbook: str, versions: dict) -> dict:
         """The input of report.build."""
-        nodes = {}
+        nodes, waves = {}, self.waves()
         for host in self.hosts:
             state, reason = self.node_state(host)
             nodes[host] = {
                 "groups": list(self.results[host].get("group_names", [])),
                 "state": state,
-                "wave": self.wave_of(host),
+                "wave": waves.get(host),
                 "facts": self.facts(host),
                 "reason": reason,
             }

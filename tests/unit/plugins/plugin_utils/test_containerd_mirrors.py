@@ -2,10 +2,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import posixpath
-import tomllib
-from urllib.parse import urlsplit
-
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_hosts import (
     Host,
@@ -18,6 +14,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_hosts 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_mirrors import convert
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.plugins.plugin_utils.containerd_pulls import new_targets, old_targets
 
 
 def texts(registry):
@@ -195,45 +193,6 @@ def test_same_hosts(text, same):
 def test_is_namespace(name, expected):
     """Only what an image name can begin with becomes a directory."""
     assert is_namespace(name) is expected
-
-
-# --- the old and the new meaning, modelled on containerd's own code ---
-
-
-def old_targets(registry, namespace):
-    """registryEndpoints and registryHosts (pkg/cri/server/image_pull.go at v1.7.34): scheme, host, path, TLS."""
-    mirrors = registry.get("mirrors", {})
-    endpoints = list(mirrors.get(namespace, mirrors.get("*", {})).get("endpoint", []))
-    endpoints = [item if "://" in item else "https://" + item for item in endpoints]
-    if namespace not in [urlsplit(item).netloc for item in endpoints]:
-        endpoints.append("https://" + ("registry-1.docker.io" if namespace == "docker.io" else namespace))
-    found = []
-    for endpoint in endpoints:
-        url = urlsplit(endpoint)
-        tls = registry.get("configs", {}).get(url.netloc, {}).get("tls", {})
-        path = posixpath.normpath(url.path) if url.path else "/v2"
-        found.append((url.scheme, url.netloc, path, tls.get("ca_file", ""), tls.get("insecure_skip_verify", False)))
-    return list(dict.fromkeys(found))
-
-
-def new_targets(files, namespace):
-    """HostDirFromRoot, parseHostsFile and ConfigureHosts (core/remotes/docker/config/hosts.go at v2.3.4)."""
-    text = files.get(namespace, files.get("_default", ""))
-    values = tomllib.loads(text)
-    server = values.pop("server", "")
-    hosts = [*values.pop("host", {}).items(), (server, values)]
-    found = []
-    for address, settings in hosts:
-        url = urlsplit(address)
-        path = posixpath.normpath(url.path) if url.path else ""
-        if not path.endswith("/v2") and not settings.get("override_path"):
-            path = path + "/v2"
-        if not address:
-            host = "registry-1.docker.io" if namespace == "docker.io" else namespace
-            found.append(("https", host, "/v2", settings.get("ca", ""), settings.get("skip_verify", False)))
-            continue
-        found.append((url.scheme, url.netloc, path, settings.get("ca", ""), settings.get("skip_verify", False)))
-    return list(dict.fromkeys(found))
 
 
 HOSTS = ("docker.io", "registry-1.docker.io", "r.example", "r.example:5000", "m.example")

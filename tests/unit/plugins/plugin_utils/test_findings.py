@@ -60,11 +60,11 @@ def test_accept_is_read_as_the_command_line_passes_it(given, parsed):
     assert parse_accept(given) == parsed
 
 
-def test_the_same_finding_of_many_nodes_is_one_group_and_blockers_come_first():
+def test_the_same_finding_of_many_nodes_is_one_problem_and_blockers_come_first():
     many = [found("a.warning", node=f"w{number}", severity="warning") for number in range(20)]
-    groups = group_findings(waive([*many, found("z.blocker")], []))
+    problems = group_findings(waive([*many, found("z.blocker")], []), {})
 
-    assert [(group["id"], len(group["nodes"])) for group in groups] == [("z.blocker", 1), ("a.warning", 20)]
+    assert [(problem["id"], problem["node_count"]) for problem in problems] == [("z.blocker", 1), ("a.warning", 20)]
 
 
 def test_the_table_says_where_what_and_what_to_do():
@@ -77,6 +77,17 @@ def test_the_table_says_where_what_and_what_to_do():
         ["do", "do"],
         ["source", "calico/Nodes"],
     ]
+
+
+def test_one_problem_with_several_observations_names_the_nodes_of_each():
+    table = render_table(waive([found(node="w1", observed="old"), found(node="w2", observed="older")], []))
+
+    assert table.count("kubelet.not_healthy") == 1
+    assert "w2: older" in table
+
+
+def test_text_from_a_node_cannot_steer_the_terminal():
+    assert "\x1b" not in render_table(waive([found(observed="\x1b[2Jgone")], []))
 
 
 def test_long_words_are_wrapped_and_a_waived_finding_says_so():

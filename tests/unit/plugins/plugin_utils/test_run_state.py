@@ -102,11 +102,11 @@ def test_blockers_stop_the_run_in_the_preflight_and_nothing_was_reached():
 
 
 def test_waves_are_counted_and_a_failed_node_stops_the_run_with_its_reason():
-    first = read(__containerd_config=CHANGED, __report_state={"wave": 1})
+    first = read(__containerd_config=CHANGED, __report_state={"waves": {"w1": 1}})
     results = {"w1": first, "w2": read(__containerd_config={"failed": True, "msg": "CRI\ndead"}), "w3": read()}
     state = state_of(results, batch=("w2",))
 
-    assert [state.wave_of(host) for host in results] == [1, 2, None]
+    assert state.waves() == {"w1": 1, "w2": 2}
     assert state.stopped() == {"phase": "change", "reason": "w2: CRI dead"}
 
 

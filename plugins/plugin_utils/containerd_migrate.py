@@ -1,0 +1,155 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Move C(registry.mirrors) and C(registry.configs.*.tls) out of configuration files into hosts.toml files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .containerd_edit import apply_splices, remove_table
+from .containerd_effective import Daemon, Registry, registry_tables
+from .containerd_files import ConfigFile, read_config
+from .containerd_hosts import FILE_NAME, HostsFile, directory_name, render, same_hosts
+from .containerd_mirrors import convert
+
+# Docker's layout, which containerd reads where there is no hosts.toml (loadCertFiles).
+_CERTIFICATES = (".crt", ".cert", ".key")
+
+
+@dataclass(frozen=True)
+class HostsDirectory:
+    """One directory below the registry directory: its file names, and the bytes of hosts.toml (None: there is none)."""
+
+    names: tuple[str, ...] = ()
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class RegistryDirectory:
+    """The registry directory that will be effective, with what is below it already, by name."""
+
+    path: str
+    existing: Mapping[str, HostsDirectory] = field(default_factory=dict)
+
+
+@dataclass
+class Migration:
+    """configs: the files without the old tables. files: text of the hosts.toml files to write, by path.
+
+    converted: what became of what, as the module returns it. problems: why it cannot be done, each with what to do.
+    """
+
+    configs: list[ConfigFile]
+    files: dict[str, str] = field(default_factory=dict)
+    converted: list[dict] = field(default_factory=list)
+    problems: list[tuple[str, str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def migrate(configs: list[ConfigFile], daemon: Daemon, registry: Registry, directory: RegistryDirectory) -> Migration:
+    """Return the configuration files without the old tables, and the hosts.toml files that take their place.
+
+    :raises EditError: the tables cannot be taken out without changing something else.
+    """
+    conversion = convert(registry.other)
+    migration = Migration([_without_legacy(config, daemon, index) for index, config in enumerate(configs)])
+    migration.notes = conversion.notes
+    migration.problems = [
+        ("containerd.mirrors_not_convertible", problem, "convert it by hand and remove it from the configuration")
+        for problem in conversion.problems
+    ]
+    sources = sorted({*registry.mirrors.values(), *registry.tls.values()})
+    for hosts in conversion.files.values():
+        _place(migration, conversion.keys[hosts.namespace], hosts, directory, sources)
+    if not registry.config_path:
+        _note_dormant(migration, directory)
+    _note_engine(migration, daemon, registry)
+    return migration
+
+
+def _without_legacy(config: ConfigFile, daemon: Daemon, index: int) -> ConfigFile:
+    text = config.text
+    for table in registry_tables(config.values, daemon, is_import=index > 0):
+        registry = config.values
+        for name in table:
+            registry = registry.get(name, {})
+        for path in _legacy_paths(table, registry):
+            text = apply_splices(text, remove_table(text, path))
+    return config if text == config.text else read_config(config.path, text.encode(), daemon)
+
+
+def _legacy_paths(table: tuple[str, ...], registry: dict) -> list[tuple[str, ...]]:
+    """Return what goes: mirrors, each TLS table, and what is empty without it."""
+    paths = [(*table, "mirrors")] if "mirrors" in registry else []
+    configs = registry.get("configs", {})
+    with_tls = [host for host, config in configs.items() if isinstance(config, dict) and "tls" in config]
+    only_tls = [host for host in with_tls if set(configs[host]) == {"tls"}]
+    if with_tls and len(only_tls) == len(configs):
+        return [*paths, (*table, "configs")]
+    paths += [(*table, "configs", host) for host in only_tls]
+    return paths + [(*table, "configs", host, "tls") for host in with_tls if host not in only_tls]
+
+
+def _place(
+    migration: Migration, keys: list[str], hosts: HostsFile, directory: RegistryDirectory, sources: list[str]
+) -> None:
+    """Write a hosts.toml, leave one that means the same, or say what stands in the way."""
+    name = directory_name(hosts.namespace, set(directory.existing))
+    path = f"{directory.path}/{name}/{FILE_NAME}"
+    migration.converted.append({"registry": hosts.namespace, "keys": keys, "file": path})
+    there = directory.existing.get(name, HostsDirectory())
+    text = render(hosts, f"Converted from {', '.join(keys)} of {', '.join(sources)}")
+    certificates = [item for item in there.names if item.endswith(_CERTIFICATES)]
+    if there.content is None and certificates:
+        migration.problems.append(
+            (
+                "containerd.hosts_conflict",
+                f"{directory.path}/{name} holds {', '.join(certificates)}, which containerd ignores beside the "
+                f"{FILE_NAME} that {', '.join(keys)} would become",
+                f"write {path} by hand with these certificates as ca and client",
+            )
+        )
+    elif there.content is None:
+        migration.files[path] = text
+    elif not same_hosts(there.content.decode("utf-8", "replace"), hosts):
+        migration.problems.append(
+            (
+                "containerd.hosts_conflict",
+                f"{path} exists and says something else than {', '.join(keys)}",
+                f"make {path} say what shall hold, then remove {', '.join(keys)} from the configuration",
+            )
+        )
+
+
+def _note_dormant(migration: Migration, directory: RegistryDirectory) -> None:
+    """Name directories that were there all along and come into effect with the registry directory."""
+    placed = {entry["file"].split("/")[-2] for entry in migration.converted}
+    dormant = sorted(
+        name for name, there in directory.existing.items() if there.content is not None and name not in placed
+    )
+    if dormant:
+        migration.notes.append(f"hosts.toml files that were not in use come into effect for {', '.join(dormant)}")
+
+
+def _note_engine(migration: Migration, daemon: Daemon, registry: Registry) -> None:
+    """containerd 2.1 pulls through the transfer service unless mirrors or configs are there."""
+    left = any("configs" in _registry_of(config, daemon, at) for at, config in enumerate(migration.configs))
+    if daemon.version >= (2, 1) and not left and (registry.mirrors or registry.other.get("configs")):
+        migration.notes.append(
+            "without registry.mirrors and registry.configs containerd pulls through its transfer service"
+        )
+    if daemon.version >= (2,) and registry.tls:
+        names = ", ".join(sorted(registry.tls))
+        migration.notes.append(f"registry.configs.*.tls of {names}, which containerd 2.x ignored, takes effect again")
+
+
+def _registry_of(config: ConfigFile, daemon: Daemon, index: int) -> dict:
+    """Return all keys of the registry tables that the daemon may read in a file."""
+    found: dict = {}
+    for table in registry_tables(config.values, daemon, is_import=index > 0):
+        registry = config.values
+        for name in table:
+            registry = registry.get(name, {})
+        found.update(registry)
+    return found
