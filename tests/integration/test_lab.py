@@ -187,6 +187,19 @@ def test_ansible_reaches_every_node(own: Lab):
     assert done.stdout.count("SUCCESS") == 4
 
 
+def test_firewalld_waits_for_a_test(own: Lab):
+    """It is installed, nothing starts it, it works when a test does, and SSH stays open."""
+    status = ["sh", "-c", "systemctl is-enabled firewalld; systemctl is-active firewalld"]
+    assert own.ssh("h1", status, check=False).stdout == "disabled\ninactive\n"
+
+    own.ssh("h1", ["systemctl", "start", "firewalld"])
+    assert own.ssh("h1", ["firewall-cmd", "--state"]).stdout == "running\n"
+    assert "table inet firewalld" in own.ssh("h1", ["nft", "list", "tables"]).stdout
+
+    own.ssh("h1", ["systemctl", "stop", "firewalld"])
+    assert "firewalld" not in own.ssh("h1", ["nft", "list", "tables"]).stdout
+
+
 def test_up_again_does_nothing(own: Lab):
     """The same processes, and not a byte of the state changed."""
     file = own.directory / "state.json"

@@ -12,8 +12,10 @@ TREE = SOURCE / "rootfs"
 SUITE = "bookworm"
 _PACKAGES = (
     "systemd systemd-sysv dbus containerd runc iptables nftables ipset conntrack iproute2 procps kmod openssh-server "
-    "python3 containernetworking-plugins socat util-linux mount ca-certificates"
+    "python3 containernetworking-plugins socat util-linux mount ca-certificates firewalld"
 ).split()
+# For a test to start: nothing on a node does.
+_DISABLED = ("firewalld.service",)
 # Not needed on a node of a lab, and each costs start-up time on two cores.
 _MASKED = (
     "apt-daily.timer apt-daily-upgrade.timer console-getty.service dbus-org.freedesktop.login1.service "
@@ -73,13 +75,14 @@ def base() -> Path:
         root = directory / "root"
         fixed = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"]
         build([*fixed, *_apt_options(), SUITE, root, *_sources()], timeout_s=_BUILD_TIMEOUT_S)
+        run(["chroot", root, "systemctl", "disable", *_DISABLED], timeout_s=60)
         for key in root.glob("etc/ssh/ssh_host_*"):
             key.unlink()
         for name in ("var/lib/apt/lists", "var/cache/apt"):
             shutil.rmtree(root / name)
             (root / name).mkdir()
 
-    return cache.ensure("debian", cache.digest([SUITE, *_PACKAGES]), make) / "root"
+    return cache.ensure("debian", cache.digest([SUITE, *_PACKAGES, "disabled", *_DISABLED]), make) / "root"
 
 
 def layer(debian: Path) -> Path:
