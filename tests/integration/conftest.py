@@ -13,9 +13,12 @@ from tests.lab import Lab
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """The lab named by $PORTCULLIS_LAB (default: test), brought up if it is not, and down again in that case only."""
-    shared = Lab.open(os.environ.get("PORTCULLIS_LAB", "test"))
+    chosen = os.environ.get("PORTCULLIS_LAB")
+    shared = Lab.open(chosen or "test")
     ours = False
     try:
+        if not chosen:
+            shared.down(unless_whole=True)  # what a killed run has left; a lab of the user's choice is the user's
         ours = shared.up()
         yield shared
     finally:

@@ -206,6 +206,7 @@ def test_up_again_does_nothing(own: Lab):
     before = file.read_bytes()
 
     assert Lab.open(NAME).up() is False
+    assert Lab.open(NAME).down(unless_whole=True) is False
     assert file.read_bytes() == before
     with pytest.raises(LabError, match="another topology"):
         Lab.open(NAME).up(SMALL)
@@ -296,7 +297,7 @@ def test_a_dead_part_is_named(small: Lab):
 
     with pytest.raises(LabError, match="kube-scheduler has ended: run `down`"):
         Lab.open(small.name).up()
-    assert small.down()
+    assert small.down(unless_whole=True)
 
 
 @pytest.mark.parametrize("after_s", [0.15, 0.25, 0.4, 0.7, 1.2, 2.5, 5.0])

@@ -148,11 +148,16 @@ class Lab:
             self._wait_ready([node.name for node in cluster_nodes])
             self.timings_s["ready"] = time.monotonic() - started
 
-    def down(self) -> bool:
-        """Take away everything of this lab, whatever state it is in; True when there was something."""
+    def down(self, *, unless_whole: bool = False) -> bool:
+        """Take away everything of this lab, whatever state it is in; True when something was taken away.
+
+        With `unless_whole` a lab that is up and whole stays; one that another program is bringing up is waited for.
+        """
         if not self._store.exists():
             return False
         with self._store.locked():
+            if unless_whole and not self.problems():
+                return False
             self._namespace.destroy()
             shutil.rmtree(self.directory)
             host.restore_limit()
