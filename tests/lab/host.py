@@ -40,7 +40,9 @@ def raise_limit() -> None:
 
 
 def restore_limit() -> None:
-    """Put the old value back, unless another lab exists or someone else has changed it since."""
+    """Put the old value back, unless another lab exists or someone else has changed it since; twice is harmless."""
+    if not _record().exists():
+        return
     with _locked():
         if not _record().exists() or any(entry.is_dir() for entry in state_home().iterdir()):
             return

@@ -154,6 +154,7 @@ class Lab:
         With `unless_whole` a lab that is up and whole stays; one that another program is bringing up is waited for.
         """
         if not self._store.exists():
+            host.restore_limit()  # a `down` that was killed after its last step but this one
             return False
         with self._store.locked():
             if unless_whole and not self.problems():
