@@ -9,6 +9,7 @@ was proven. A run that was killed leaves it unfinished, and the next run proves 
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import time
@@ -66,16 +67,40 @@ def change(journal, writes, note, result):
         if snapshot.sha256 != item["expected_sha256"]:
             raise ApplyError(f"{snapshot.path} was changed by somebody else since it was read; run again")
     containers = running_containers(note["socket"]) if note["restart"] else {}
-    note = {**note, "containers": containers, "since": int(time.time())}
+    missing = sorted({path for snapshot in snapshots for path in missing_directories(snapshot.path)})
+    note = {**note, "containers": containers, "since": int(time.time()), "directories": missing}
     entry = journal.begin(KIND, snapshots, planned, note)
     try:
         for snapshot, content in zip(snapshots, contents):
             write(snapshot, content)
     except (OSError, ContentChanged) as error:
-        journal.roll_back(entry)
+        put_back(journal, entry)
         raise ApplyError(f"{error}; nothing was changed and containerd was not restarted") from error
     journal.applied(entry)
     prove(journal, entry, result)
+
+
+def missing_directories(path):
+    """Return the directories above a path that do not exist yet."""
+    missing = []
+    parent = os.path.dirname(path)
+    while not os.path.isdir(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    return missing
+
+
+def remove_directories(paths):
+    """Remove directories that a change had made, the deepest first; what holds anything stays."""
+    for path in sorted(paths, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+def put_back(journal, entry):
+    """Restore the files of an entry, and take away the directories that were made for them."""
+    journal.roll_back(entry)
+    remove_directories(entry.note["directories"])
 
 
 def write(snapshot, content):
@@ -95,16 +120,14 @@ def prove(journal, entry, result):
     result["changed"] = True
     result["backup"] = str(journal.directory / entry.name)
     if not note["restart"]:
-        journal.commit(entry)
-        result["backup"] = str(journal.directory / entry.name)
+        commit(journal, entry, result)
         return
     reason = restart(note, note["config_path"])
     result["restarted"] = True
     if reason:
         roll_back(journal, entry, result, reason)
-    journal.commit(entry)
+    commit(journal, entry, result)
     result["cri_ready"] = True
-    result["backup"] = str(journal.directory / entry.name)
     lost = lost_containers(note["containers"], note["socket"])
     if lost:
         raise ApplyError(
@@ -114,18 +137,25 @@ def prove(journal, entry, result):
         )
 
 
+def commit(journal, entry, result):
+    """Close the entry of a change that holds; directories that an undone change had made go with it."""
+    journal.commit(entry)
+    remove_directories(entry.note["remove_directories"])
+    result["backup"] = str(journal.directory / entry.name)
+
+
 def roll_back(journal, entry, result, reason):
     """Put the previous bytes back, restart, probe; always raises, saying how the node is now."""
     note = entry.note
     log = read_log(note["unit"], note["since"])
-    journal.roll_back(entry)
+    put_back(journal, entry)
     left = "; ".join(f"{item['path']} was left: {item['reason']}" for item in entry.left)
     run_command(["systemctl", "reset-failed", "--", note["unit"]])
     again = restart(note, None)
     result.update(changed=False, rolled_back=True, cri_ready=not again, backup=str(journal.directory / entry.name))
     state = f"CRI still does not serve ({again})" if again else "CRI serves again"
-    put_back = left or "the previous configuration was put back"
-    raise ApplyError(f"{reason}; {put_back}, {note['unit']} was restarted: {state}", log=log, **result)
+    files = left or "the previous configuration was put back"
+    raise ApplyError(f"{reason}; {files}, {note['unit']} was restarted: {state}", log=log, **result)
 
 
 def finish(journal, entry, result):
@@ -143,7 +173,7 @@ def finish(journal, entry, result):
         prove(journal, entry, result)
         result["recovered"] = f"the change of the killed run {name} was completed and proven"
         return
-    journal.roll_back(entry)
+    put_back(journal, entry)
     if current == before:
         result["recovered"] = f"the killed run {name} had changed nothing"
         return
@@ -209,25 +239,44 @@ def read_log(unit, since):
     return ([line for line in lines if _TELLING_LOG.search(line)] or lines)[-LOG_LINES:]
 
 
-def undo_record(path, journal=None):
-    """Return the bytes that a file had before this module's first change of it, as far as the journal leads back.
+def undo_records(config_file, journal=None):
+    """Return what gives back the bytes that files had before this module's first change of them.
 
-    :returns: C({content (base64 or None), entries, matches}); C(matches) is false when somebody changed the file
-        since. None when the module never changed it.
+    :param config_file: only changes that were made for this main file count.
+    :returns: C({files: [{path, current, content, matches}], directories}), contents in base64 or None; C(matches) is
+        false when somebody changed the file since; directories are those that the changes made. None without a change.
     """
-    snapshot = read_snapshot(path)
     changes = [
         entry
-        for entry in (journal or Journal()).history(KIND, snapshot.path)
-        if entry.state == "committed" and not entry.note["undo"]
+        for entry in (journal or Journal()).history(KIND)
+        if entry.state == "committed" and not entry.note["undo"] and entry.note["config_file"] == config_file
     ]
     if not changes:
         return None
-    followed = []
+    paths = sorted({path for entry in changes for path in entry.planned})
+    directories = sorted({path for entry in changes for path in entry.note["directories"]})
+    return {"files": [undo_record(path, changes) for path in paths], "directories": directories}
+
+
+def undo_record(path, changes):
+    """Follow one file back through the changes, newest first, as far as each one's result is the next one's start."""
+    current = snapshot = read_snapshot(path)
+    befores = set()
     for entry in changes:
-        if entry.planned[snapshot.path] == snapshot.sha256:
-            snapshot = next(item for item in entry.files if item.path == snapshot.path)
-            followed.append(entry.name)
-    befores = {item.sha256 for entry in changes for item in entry.files if item.path == snapshot.path}
-    content = None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii")
-    return {"content": content, "entries": followed, "matches": snapshot.sha256 in befores}
+        before = next((item for item in entry.files if item.path == path), None)
+        if before is None:
+            continue
+        befores.add(before.sha256)
+        if entry.planned[path] == snapshot.sha256:
+            snapshot = before
+    return {
+        "path": path,
+        "current": encoded(current.content),
+        "content": encoded(snapshot.content),
+        "matches": snapshot.sha256 in befores,
+    }
+
+
+def encoded(content):
+    """Return bytes in base64 text, None as None."""
+    return None if content is None else base64.b64encode(content).decode("ascii")

@@ -52,12 +52,14 @@ UNIT_PROPERTIES = (
 MARKS = ("/etc/eks", "/usr/bin/nodeadm", "/etc/k0s/containerd.toml")
 CRI_TIMEOUT_S = 10
 MAX_IMPORTS = 200
+MAX_HOSTS = 2000
 
 
-def observe(config_file):
+def observe(config_file, registry_config_path):
     """Return all facts that the controller decides on, as JSON-serializable values.
 
     :param config_file: the path that the user gave, empty for what the daemon reads.
+    :param registry_config_path: the registry directory that may become effective.
     """
     units = read_units((UNIT, *OTHER_UNITS))
     unit = units.get(UNIT, {})
@@ -77,6 +79,7 @@ def observe(config_file):
         "cri": cri,
         "os": parse_os_release(read_text("/etc/os-release") or ""),
         "marks": [path for path in MARKS if os.path.exists(path)],
+        "hosts": read_hosts(files["files"], registry_config_path),
         **files,
     }
 
@@ -138,6 +141,49 @@ def read_files(config_file):
             absolute = os.path.join(os.path.dirname(path), os.path.normpath(pattern))
             pending += expand(absolute) if "*" in absolute else [absolute]
     return {"config_file": files[0]["path"], "files": files, "relative_globs": globs}
+
+
+def read_hosts(files, wanted):
+    """Read what is below the registry directories that may matter: the wanted one, and those that the files name.
+
+    :returns: C({directory: {name: {names, content (base64 or None)}}}), content being that of hosts.toml. Empty where
+        the files have a registry directory and no mirrors, since nothing will change then.
+    """
+    named, legacy = registry_keys(files)
+    if named and not legacy:
+        return {}
+    return {path: read_hosts_directory(path) for path in sorted({wanted, *named} - {""}) if os.path.isdir(path)}
+
+
+def registry_keys(files):
+    """Return the registry directories that the files name, and whether they have mirrors or registry TLS."""
+    named, legacy = set(), False
+    for item in files:
+        try:
+            document = scan(base64.b64decode(item["content"] or "").decode("utf-8"))
+        except (UnicodeDecodeError, ScanError):
+            continue
+        keys = [(entry.path, entry) for entry in document.entries] + [
+            (header.path, None) for header in document.headers
+        ]
+        for path, entry in keys:
+            below = path[path.index("registry") + 1 :] if "registry" in path else ()
+            if below == ("config_path",) and entry and document.value(entry)[0] in "\"'":
+                named.add(decode_string(document.value(entry)))
+            legacy = legacy or below[:1] == ("mirrors",) or "tls" in below[2:3]
+    return named - {""}, legacy
+
+
+def read_hosts_directory(path):
+    """Return C({name: {names, content}}) of the directories below a registry directory."""
+    found = {}
+    for name in sorted(os.listdir(path))[:MAX_HOSTS]:
+        directory = os.path.join(path, name)
+        if os.path.isdir(directory):
+            content = read_snapshot(os.path.join(directory, "hosts.toml")).content
+            encoded = None if content is None else base64.b64encode(content).decode("ascii")
+            found[name] = {"names": sorted(os.listdir(directory)), "content": encoded}
+    return found
 
 
 def imports_in(content):

@@ -9,6 +9,7 @@ module: containerd_config
 short_description: Set containerd's registry directory without breaking the node
 version_added: 0.1.0
 description:
+  - Converts C(registry.mirrors) and registry TLS into C(hosts.toml) files.
   - Sets the registry C(config_path) in the table that the daemon of this node reads, for configuration versions 1 to 4
     and containerd 1.6 to 2.4. Every byte that the change does not concern stays as it is.
   - Judges the effective configuration, after imports and migrations, with the rules of the running daemon.
@@ -17,7 +18,7 @@ description:
   - Every change has an entry in the journal on the node (C(/var/lib/portcullis/journal), readable for root only). A run
     that was killed is completed or undone by the next one.
   - Refuses, with a finding and before anything is touched, a file that cannot be edited safely, a file that another
-    program writes, C(mirrors) beside which CRI would not load, a unit whose restart would kill pods, and a daemon whose
+    program writes, mirrors that C(hosts.toml) cannot say, a unit whose restart would kill pods, and a daemon whose
     CRI does not serve already.
   - Credentials in the configuration are never part of the result, nor of the diff.
 author:
@@ -35,6 +36,15 @@ options:
       - If it is given, it becomes the effective value. If it is omitted, a path that a file already sets is kept, and
         V(/etc/containerd/certs.d) is written where none is set.
     type: path
+  convert_mirrors:
+    description:
+      - Whether C(registry.mirrors) and C(registry.configs.*.tls) become C(hosts.toml) files below the registry
+        directory. Images are then pulled from the same places, in the same order, with the same TLS settings.
+      - CRI does not load with C(mirrors) beside C(config_path). If this is V(false), they are a finding.
+      - A C(hosts.toml) that is there and says the same is left, one that says something else is a finding. C(auth)
+        and C(headers) stay in the configuration, where they keep working.
+    type: bool
+    default: true
   restart:
     description:
       - V(auto) restarts the daemon when its effective configuration changes, and proves it.
@@ -49,9 +59,9 @@ options:
   state:
     description:
       - V(present) makes the registry directory effective.
-      - V(absent) gives the file back, byte for byte, as it was before this module first changed it. If somebody else
-        changed it since, nothing is touched and a finding says so. Without a change of this module there is nothing to
-        do.
+      - V(absent) gives the files back, byte for byte, as they were before this module first changed them, and removes
+        those that it made. If somebody else changed one since, nothing is touched and a finding says so. Without a
+        change of this module there is nothing to do.
     type: str
     choices: [present, absent]
     default: present
@@ -84,7 +94,12 @@ EXAMPLES = r"""
     health_timeout: 120
   become: true
 
-- name: Give the original file back
+- name: Set the directory only where there are no mirrors
+  portcullis.fleet.containerd_config:
+    convert_mirrors: false
+  become: true
+
+- name: Give the original files back
   portcullis.fleet.containerd_config:
     state: absent
   become: true
@@ -117,6 +132,25 @@ imports:
   type: list
   elements: str
   sample: [/etc/containerd/conf.d/99-nvidia.toml]
+converted:
+  description: What became of mirrors and registry TLS.
+  returned: when there are any
+  type: list
+  elements: dict
+  contains:
+    registry:
+      description: Registry host, V(_default) for the wildcard.
+      type: str
+      sample: docker.io
+    keys:
+      description: The old keys.
+      type: list
+      elements: str
+      sample: ['registry.mirrors."docker.io"']
+    file:
+      description: The file that takes their place.
+      type: str
+      sample: /etc/containerd/certs.d/docker.io/hosts.toml
 warnings:
   description: What works but deserves attention. Ansible prints them.
   returned: when there are any
@@ -155,22 +189,26 @@ log:
   type: list
   elements: str
 diff:
-  description: The file before and after, credentials masked.
-  returned: in diff mode
-  type: dict
+  description: Each file before and after, credentials masked.
+  returned: when a file is written
+  type: list
+  elements: dict
 """
 
 import json
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.containerd_apply import ApplyError, apply, undo_record
+from ..module_utils.containerd_apply import ApplyError, apply, undo_records
 from ..module_utils.containerd_node import observe
 from ..module_utils.journal import Journal, JournalError
+
+DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 
 ARGUMENT_SPEC = {
     "config_file": {"type": "path"},
     "registry_config_path": {"type": "path"},
+    "convert_mirrors": {"type": "bool", "default": True},
     "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "health_timeout": {"type": "int", "default": 60},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -182,11 +220,11 @@ ARGUMENT_SPEC = {
 
 def read(params):
     """Return the facts of the first trip."""
-    facts = observe(params["config_file"] or "")
+    facts = observe(params["config_file"] or "", params["registry_config_path"] or DEFAULT_DIRECTORY)
     journal = Journal()
     facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
     if params["state"] == "absent":
-        facts["undo"] = undo_record(facts["config_file"], journal)
+        facts["undo"] = undo_records(facts["config_file"], journal)
     return facts
 
 

@@ -74,14 +74,12 @@ def _note_tls_keys(conversion: Conversion, tls: dict[str, _Tls]) -> None:
         users = [
             namespace
             for namespace, file in conversion.files.items()
-            if any(urlsplit(item.url).netloc == host for item in (*file.hosts, *([file.server] if file.server else [])))
+            if any(urlsplit(item.url)[:2] == ("https", host) for item in (*file.hosts, *filter(None, [file.server])))
         ]
         for namespace in users:
             conversion.keys.setdefault(namespace, []).append(key)
         if not users:
-            conversion.notes.append(
-                f"{key} had no effect, since {host!r} is not the host of any endpoint; it is dropped"
-            )
+            conversion.notes.append(f"{key} had no effect, since no endpoint is at https://{host}; it is dropped")
 
 
 def _read_mirrors(mirrors: dict, conversion: Conversion) -> dict[str, list[str]]:
@@ -153,7 +151,9 @@ def _host(endpoint: str) -> Host:
 
 
 def _with_tls(host: Host, tls: dict[str, _Tls]) -> Host:
-    settings = tls.get(urlsplit(host.url).netloc)
+    """Add the TLS settings of the host. A plain HTTP endpoint had none; with them newer lines would try HTTPS first."""
+    url = urlsplit(host.url)
+    settings = tls.get(url.netloc) if url.scheme == "https" else None
     return replace(host, ca=settings.ca, client=settings.client, skip_verify=settings.skip_verify) if settings else host
 
 

@@ -69,3 +69,19 @@ def find_owner(config_file: str, text: str, os_id: str, marks: list[str]) -> Own
             name, remedy = _BY_MARK[mark]
             return Owner(name, f"{mark} exists and writes {config_file} at each boot", remedy)
     return Owner(ADMINISTRATOR)
+
+
+# Imported files that another program writes again at each start.
+_IMPORTS = (
+    (
+        re.compile(r"/[0-9]*-?nvidia[^/]*\.toml$"),
+        "it is written by the NVIDIA container toolkit, from a copy of the whole CRI table: let nvidia-ctk runtime "
+        "configure write it again after the main file was changed",
+    ),
+    (re.compile(r"^/run/k0s/"), "it is written by k0s at each start: put a drop-in into /etc/k0s/containerd.d"),
+)
+
+
+def find_locked(paths: list[str]) -> dict[str, str]:
+    """Return the imported files that must not be edited, each with who writes it and what to do instead."""
+    return {path: reason for path in paths for pattern, reason in _IMPORTS if pattern.search(path)}

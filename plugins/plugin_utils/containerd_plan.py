@@ -174,19 +174,19 @@ def _refuse_missing_imports(plan: Plan, files: dict[str, bytes | None]) -> None:
             )
 
 
-def plan_restore(files: dict[str, bytes | None], daemon: Daemon, content: bytes | None) -> Plan:
-    """Return what gives the main file the bytes of an undo record (None: no file) back."""
-    plan = Plan()
-    path, current = next(iter(files.items()))
-    for attribute, main in (("before", current), ("after", content)):
+def plan_restore(files: Mapping[str, bytes | None], daemon: Daemon, restored: Mapping[str, Write]) -> Plan:
+    """Return what gives files the bytes of their undo records back.
+
+    :param restored: by path; C(before) is what is there now, C(after) the bytes of the record (None: no file).
+    """
+    plan = Plan(writes=[write for write in restored.values() if write.before != write.after])
+    contents = {path: restored[path].after if path in restored else content for path, content in files.items()}
+    for attribute, side in (("before", files), ("after", contents)):
         try:
-            contents = {**files, path: main}
-            configs = [read_config(name, data or b"", daemon) for name, data in contents.items()]
+            configs = [read_config(path, content or b"", daemon) for path, content in side.items()]
             setattr(plan, attribute, _effective(configs, daemon))
         except UnreadableError as error:
             plan.warnings.append(str(error))
-    if current != content:
-        plan.writes = [Write(path, current, content)]
     return plan
 
 

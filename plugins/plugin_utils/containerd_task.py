@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import base64
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ..module_utils.files import sha256
 from .containerd_effective import parse_version
 from .containerd_gate import judge_change
-from .containerd_owners import find_owner
-from .containerd_plan import Options, Plan, plan_present, plan_restore
+from .containerd_migrate import HostsDirectory
+from .containerd_owners import find_locked, find_owner
+from .containerd_plan import Options, Plan, Write, plan_present, plan_restore
 from .containerd_secrets import find_secrets, mask
 
 
@@ -24,7 +28,12 @@ class ConfigTask:
         self.state = arguments.get("state", "present")
         self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
         self.daemon = parse_version(facts["version"])
-        self.plan = self._plan(arguments.get("registry_config_path")) if self.daemon else Plan()
+        options = Options(
+            registry_config_path=arguments.get("registry_config_path"),
+            convert_mirrors=boolean(arguments.get("convert_mirrors", True)),
+            locked=find_locked(list(self.files)[1:]),
+        )
+        self.plan = self._plan(options) if self.daemon else Plan()
         self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
         self.owner = find_owner(
             facts["config_file"],
@@ -42,20 +51,23 @@ class ConfigTask:
         elif self.plan.writes:
             self._gate()
 
-    def _plan(self, directory: str | None) -> Plan:
+    def _plan(self, options: Options) -> Plan:
         if self.state == "present":
-            return plan_present(self.files, self.daemon, Options(directory))
-        undo = self.facts["undo"]
-        if undo is None:
-            return plan_restore(self.files, self.daemon, self.files[self.facts["config_file"]])
-        if not undo["matches"]:
+            return plan_present(self.files, self.daemon, options, _hosts(self.facts["hosts"]))
+        undo = self.facts["undo"] or {"files": []}
+        if changed := [item["path"] for item in undo["files"] if not item["matches"]]:
             return Plan().refuse(
                 "containerd.changed_since",
-                f"{self.facts['config_file']} was changed by somebody else after the last journal entry",
+                f"{', '.join(changed)} was changed by somebody else after the last journal entry",
                 "the file as this module left it, so that the original bytes can be given back",
                 "take the setting out by hand; the journal on the node has every previous content",
             )
-        return plan_restore(self.files, self.daemon, _decode(undo["content"]))
+        restored = {
+            item["path"]: Write(item["path"], _decode(item["current"]), _decode(item["content"]))
+            for item in undo["files"]
+        }
+        real = {item["path"]: item["real_path"] for item in self.facts["files"]}
+        return plan_restore({real[path]: content for path, content in self.files.items()}, self.daemon, restored)
 
     def _contents(self) -> list[bytes | None]:
         return [*self.files.values(), *(write.after for write in self.plan.writes)]
@@ -96,6 +108,8 @@ class ConfigTask:
         warnings = self._warnings()
         if warnings:
             result["warnings"] = warnings
+        if plan.converted:
+            result["converted"] = plan.converted
         if plan.writes:
             result["diff"] = [self._diff(write) for write in plan.writes]
         if plan.findings:
@@ -130,10 +144,10 @@ class ConfigTask:
 
     def node_plan(self) -> dict:
         """Return what the node half writes and proves."""
-        digests = {item["path"]: item["sha256"] for item in self.facts["files"]}
+        undo = self.facts.get("undo") or {"directories": []}
         return {
             "writes": [
-                {"path": write.path, "expected_sha256": digests[write.path], "content": _encode(write.after)}
+                {"path": write.path, "expected_sha256": _digest(write.before), "content": _encode(write.after)}
                 for write in self.plan.writes
             ],
             "note": {
@@ -144,6 +158,8 @@ class ConfigTask:
                 "config_path": self.plan.after.config_path if self.plan.after else None,
                 "conditions": self.facts["cri"]["conditions"],
                 "undo": self.state == "absent",
+                "config_file": self.facts["config_file"],
+                "remove_directories": undo["directories"],
             },
         }
 
@@ -159,6 +175,7 @@ class ConfigTask:
         if written.get("failed"):
             if not written.get("changed"):
                 result.pop("diff", None)
+                result.pop("converted", None)
                 result["changed"] = False
                 result["restarted"] = bool(written.get("restarted"))
             if self.plan.before and not written.get("changed"):
@@ -173,6 +190,17 @@ class ConfigTask:
         if isinstance(value, list):
             return [self._masked(item) for item in value]
         return value
+
+
+def _hosts(facts: dict) -> dict[str, dict[str, HostsDirectory]]:
+    return {
+        path: {name: HostsDirectory(tuple(item["names"]), _decode(item["content"])) for name, item in there.items()}
+        for path, there in facts.items()
+    }
+
+
+def _digest(content: bytes | None) -> str:
+    return "" if content is None else sha256(content)
 
 
 def _decode(content: str | None) -> bytes | None:

@@ -15,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effect
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options, plan_present
 
 from tests.corpus.conftest import CORPUS, index
+from tests.unit.plugins.plugin_utils.containerd_pulls import new_targets, old_targets
 
 WANTED = "/srv/portcullis/certs.d"
 DAEMONS = ("1.6.20", "1.7.34", "2.0.11", "2.1.9", "2.2.1", "2.2.7", "2.3.4", "2.4.2")
@@ -45,16 +46,40 @@ def test_edit_or_finding(row, version):
         if not row["tomllib"].startswith("parse:ok"):
             assert re.search(r" line \d+: .", plan.findings[0]["observed"])
         return
-    (write,) = plan.writes
-    inserted, removed = changed_lines(before, write.after)
+    write = plan.writes[-1]
+    hosts = {item.path: item.after.decode() for item in plan.writes[:-1]}
     again = plan_present({path: write.after}, parse_version(version), Options(WANTED))
 
-    assert WANTED.encode() in b"".join(inserted)
-    assert len(removed) <= 1, "only a value, or the end of the last line, may change"
+    assert (write.path, write.before) == (path, before)
     assert plan.after.config_path == WANTED
-    assert plan.after.other == plan.before.other
+    assert (plan.after.mirrors, plan.before.tls if not plan.converted else plan.after.tls) == ({}, plan.after.tls)
     assert tomllib.loads(write.after.decode().removeprefix("\ufeff"))
     assert (again.writes, again.findings) == ([], [])
+    if plan.converted:
+        check_conversion(plan, before, write.after, hosts)
+    else:
+        inserted, removed = changed_lines(before, write.after)
+        assert hosts == {}
+        assert WANTED.encode() in b"".join(inserted)
+        assert len(removed) <= 1, "only a value, or the end of the last line, may change"
+        assert plan.after.other == plan.before.other
+
+
+def check_conversion(plan, before, after, hosts):
+    """Every line that is left stood there before, no comment is lost, and pulls go where they went."""
+    kept = [line for line in after.splitlines() if WANTED.encode() not in line]
+    lines = iter(before.splitlines())
+    assert all(line in lines for line in kept if line in before.splitlines())
+    assert [line for line in kept if line.lstrip().startswith(b"#")] == [
+        line for line in before.splitlines() if line.lstrip().startswith(b"#")
+    ]
+    files = {path.split("/")[-2]: text for path, text in hosts.items()}
+    assert sorted(hosts) == sorted({item["file"] for item in plan.converted})
+    registry = plan.before.other
+    for namespace in {*registry.get("mirrors", {}), *registry.get("configs", {}), "docker.io", "other.example"} - {"*"}:
+        old = old_targets(registry, namespace)
+        new = [target for target in new_targets(files, namespace) if namespace in files or target in old]
+        assert new == old, namespace
 
 
 def changed_lines(before: bytes, after: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -87,11 +112,11 @@ def test_effective_registry_is_what_the_daemon_dumps(row, column):
 
 
 def test_the_corpus_is_mostly_editable():
-    """Of the files that parse, a newer daemon refuses only those with mirrors, or with CRI switched off."""
+    """Of the files that parse, a newer daemon refuses only those with CRI switched off."""
     reasons = {}
     for row in ROWS:
         if row["tomllib"].startswith("parse:ok"):
             for item in plan_for(row, "2.3.4")[1].findings:
                 reasons.setdefault(item["id"], []).append(row["file"])
 
-    assert set(reasons) <= {"containerd.mirrors_present", "containerd.cri_disabled"}, reasons
+    assert set(reasons) <= {"containerd.cri_disabled"}, reasons

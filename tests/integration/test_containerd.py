@@ -242,16 +242,27 @@ def test_units_that_may_not_be_restarted(target, unit, finding):
     assert (target.etc(), target.daemon_pid()) == (etc, pid)
 
 
-def test_mirrors_are_refused(target):
-    """A configuration with mirrors is left as it is."""
+def test_mirrors_are_converted_and_given_back(target):
+    """The tables become hosts.toml files, CRI serves with them, and the undo leaves nothing behind."""
     mirrors = '\n[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]\nendpoint = ["https://m.example"]\n'
     target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=mirrors)
-    before = target.config()
+    target.sh("systemctl restart containerd")
+    target.wait_for(f"ctr -n k8s.io images check -q name=={BUSYBOX}")
+    before, etc = target.config(), target.etc()
 
-    result = target.configure()
+    predicted = target.configure(check_mode=True)
+    assert target.etc() == etc
+    changed = target.configure()
+    hosts = target.sh(f"cat {DIRECTORY}/docker.io/hosts.toml")
+    again = target.configure()
+    undone = target.configure("state=absent")
 
-    assert [item["id"] for item in result["findings"]] == ["containerd.mirrors_present"]
-    assert target.config() == before
+    assert changed["changed"] and changed["cri_ready"] and not again["changed"]
+    assert predicted["diff"] == changed["diff"] and predicted["converted"] == changed["converted"]
+    assert '[host."https://m.example"]' in hosts
+    assert undone["changed"] and undone["cri_ready"]
+    assert (target.config(), target.etc()) == (before, etc)
+    assert target.sh(f"ls -d {DIRECTORY} || true") == ""
 
 
 def test_image_from_an_archive(target, tmp_path):
