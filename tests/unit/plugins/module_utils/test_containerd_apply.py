@@ -16,7 +16,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply 
     ApplyError,
     apply,
     read_log,
-    undo_record,
+    undo_records,
 )
 from ansible_collections.portcullis.fleet.plugins.module_utils.files import sha256
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
@@ -64,6 +64,8 @@ def plan_of(daemon, content, before=GOOD, **note):
             "config_path": "/c",
             "conditions": ["RuntimeReady"],
             "undo": False,
+            "config_file": str(daemon.config),
+            "remove_directories": [],
             **note,
         },
     }
@@ -220,32 +222,55 @@ def test_killed_between_write_and_restart_is_undone_when_bad(daemon, journal):
 
 def test_undo_leads_back_to_the_original(daemon, journal):
     """Two changes are followed back to the first bytes; a change by hand breaks the chain."""
-    assert undo_record(str(daemon.config), journal) is None
+    path = str(daemon.config)
+    assert undo_records(path, journal) is None
     apply(plan_of(daemon, BETTER), journal)
     second = BETTER.replace(b"/c", b"/d")
     apply(plan_of(daemon, second, before=BETTER, config_path="/d"), journal)
 
-    record = undo_record(str(daemon.config), journal)
+    (record,) = undo_records(path, journal)["files"]
     daemon.config.write_bytes(second + b"# by hand\n")
-    changed = undo_record(str(daemon.config), journal)
+    (changed,) = undo_records(path, journal)["files"]
     daemon.config.write_bytes(GOOD)
-    done = undo_record(str(daemon.config), journal)
+    (done,) = undo_records(path, journal)["files"]
 
     assert (base64.b64decode(record["content"]), record["matches"]) == (GOOD, True)
     assert changed["matches"] is False
-    assert (base64.b64decode(done["content"]), done["matches"], done["entries"]) == (GOOD, True, [])
+    assert done["content"] == done["current"] and done["matches"]
+    assert undo_records("/another.toml", journal) is None
 
 
-def test_undo_of_a_new_file_removes_it(daemon, journal):
-    """A file that was absent is absent again."""
-    daemon.config.unlink()
-    apply(plan_of(daemon, BETTER, before=None, restart=False), journal)
-    record = undo_record(str(daemon.config), journal)
+def with_hosts(daemon, plan, path):
+    """Add a hosts.toml to a plan."""
+    plan["writes"].insert(0, {"path": str(path), "expected_sha256": "", "content": base64.b64encode(b"# h\n").decode()})
+    return plan
 
-    apply(plan_of(daemon, None, before=BETTER, undo=True, restart=False), journal)
 
-    assert (record["content"], record["matches"]) == (None, True)
-    assert not daemon.config.exists()
+def test_new_files_and_directories_go_with_the_undo(daemon, journal, tmp_path):
+    """What the change made is gone afterwards; a directory that holds something else stays."""
+    hosts = tmp_path / "certs.d" / "docker.io" / "hosts.toml"
+    apply(with_hosts(daemon, plan_of(daemon, BETTER), hosts), journal)
+    undo = undo_records(str(daemon.config), journal)
+    assert undo["directories"] == [str(hosts.parent.parent), str(hosts.parent)]
+    (tmp_path / "certs.d" / "other").mkdir()
+    plan = plan_of(daemon, GOOD, before=BETTER, undo=True, config_path=None, remove_directories=undo["directories"])
+    plan["writes"].append({"path": str(hosts), "expected_sha256": sha256(b"# h\n"), "content": None})
+
+    apply(plan, journal)
+
+    assert daemon.config.read_bytes() == GOOD
+    assert not hosts.parent.exists()
+    assert (tmp_path / "certs.d" / "other").exists()
+
+
+def test_new_directories_go_with_the_roll_back(daemon, journal, tmp_path):
+    """A change that is put back leaves no directory."""
+    hosts = tmp_path / "certs.d" / "docker.io" / "hosts.toml"
+
+    with pytest.raises(ApplyError):
+        apply(with_hosts(daemon, plan_of(daemon, BROKEN), hosts), journal)
+
+    assert not (tmp_path / "certs.d").exists()
 
 
 def test_log_is_bounded_and_telling(monkeypatch):

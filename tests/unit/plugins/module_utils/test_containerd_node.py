@@ -14,6 +14,8 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     imports_in,
     loaded_config_path,
     read_files,
+    read_hosts,
+    registry_keys,
     running_containers,
     socket_of,
     start_ticks,
@@ -62,6 +64,44 @@ def test_relative_globs_are_reported(tmp_path):
 def test_imports_in(content, expected):
     """Only the imports of the root table count."""
     assert imports_in(content) == expected
+
+
+REGISTRY = '[plugins."io.containerd.grpc.v1.cri".registry]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "legacy"),
+    [
+        pytest.param(REGISTRY + 'config_path = "/c"\n', {"/c"}, False, id="path"),
+        pytest.param(REGISTRY + "config_path = ''\n", set(), False, id="empty-path"),
+        pytest.param(REGISTRY.replace("registry]", "registry.mirrors.a]"), set(), True, id="mirrors"),
+        pytest.param(REGISTRY + "configs.a.tls = {}\n", set(), True, id="tls"),
+        pytest.param(REGISTRY + 'configs.a.auth.auth = "x"\n', set(), False, id="auth"),
+        pytest.param("[x\n", set(), False, id="not-toml"),
+    ],
+)
+def test_registry_keys(text, named, legacy):
+    """Whether hosts.toml files matter is known without judging the configuration."""
+    files = [{"content": base64.b64encode(text.encode()).decode()}]
+
+    assert registry_keys(files) == (named, legacy)
+
+
+def test_read_hosts(tmp_path):
+    """Directories below the registry directory come with their names and hosts.toml; nothing where nothing changes."""
+    (tmp_path / "docker.io").mkdir()
+    (tmp_path / "docker.io" / "hosts.toml").write_text("# h\n")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "ca.crt").write_text("")
+    settled = [{"content": base64.b64encode((REGISTRY + f'config_path = "{tmp_path}"').encode()).decode()}]
+
+    assert read_hosts([], str(tmp_path)) == {
+        str(tmp_path): {
+            "docker.io": {"names": ["hosts.toml"], "content": base64.b64encode(b"# h\n").decode()},
+            "r": {"names": ["ca.crt"], "content": None},
+        }
+    }
+    assert read_hosts(settled, str(tmp_path)) == {}
 
 
 def test_expand_wildcard_directories(tmp_path):

@@ -42,6 +42,7 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
         },
         "os": {"id": "debian", "version_id": "12", "pretty_name": "Debian GNU/Linux 12 (bookworm)"},
         "marks": [],
+        "hosts": {},
         "files": [file_facts(MAIN, content), *(file_facts(path, data) for path, data in dict(imports).items())],
         "relative_globs": [],
         "unfinished": [],

@@ -19,7 +19,7 @@ def old_targets(registry, namespace):
     found = []
     for endpoint in endpoints:
         url = urlsplit(endpoint)
-        tls = registry.get("configs", {}).get(url.netloc, {}).get("tls", {})
+        tls = registry.get("configs", {}).get(url.netloc, {}).get("tls", {}) if url.scheme == "https" else {}
         path = posixpath.normpath(url.path) if url.path else "/v2"
         found.append((url.scheme, url.netloc, path, tls.get("ca_file", ""), tls.get("insecure_skip_verify", False)))
     return list(dict.fromkeys(found))

@@ -111,6 +111,17 @@ def texts(registry):
             },
             id="no-endpoint-shields-from-the-wildcard",
         ),
+        pytest.param(
+            {
+                "mirrors": {"r:5000": {"endpoint": ["http://r:5000"]}},
+                "configs": {"r:5000": {"tls": {"insecure_skip_verify": True}}},
+            },
+            {
+                "r:5000": '# c\nserver = "http://r:5000"\n\n[host."http://r:5000"]\n'
+                '  capabilities = ["pull", "resolve"]\n'
+            },
+            id="plain-http-stays-plain",
+        ),
         pytest.param({"configs": {"r": {"auth": {"auth": "x"}}, "s": {"tls": {}}}}, {}, id="nothing-to-convert"),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_migrate import HostsDirectory
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import (
     DEFAULT_DIRECTORY,
     Options,
+    Write,
     check_directory,
     plan_present,
     plan_restore,
@@ -103,13 +105,6 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
     ("version", "content", "finding", "observed"),
     [
         pytest.param(
-            "1.7.24", MIRRORS, "containerd.mirrors_present", "registry.mirrors for docker.io in", id="mirrors"
-        ),
-        pytest.param(
-            "2.1.9", MIRRORS, "containerd.mirrors_present", "registry.mirrors for docker.io", id="mirrors-2.x"
-        ),
-        pytest.param("1.7.24", TLS, "containerd.mirrors_present", "registry.configs.*.tls for m in", id="tls-1.x"),
-        pytest.param(
             "1.7.24", b"\xff\xfev\0", "containerd.config_encoding", f"{MAIN} line 1: expected UTF-8", id="utf-16-mark"
         ),
         pytest.param("1.7.24", b"v\0e\0r\0", "containerd.config_encoding", "line 1: expected UTF-8", id="utf-16"),
@@ -135,41 +130,136 @@ def test_refusals(version, content, finding, observed):
     assert plan.writes == []
 
 
-def test_tls_may_stay_on_2x():
-    """2.x loads beside configs.*.tls; it only ignores it."""
-    assert present(TLS, "2.1.9").findings == []
-
-
-def test_mirrors_do_not_matter_when_nothing_changes():
-    """Where the path is as wanted there is no edit to refuse."""
-    content = MIRRORS + f'[plugins."{OLD}".registry]\nconfig_path = "/c"\n'.encode()
-
-    assert present(content, wanted="/c").findings == []
-
-
 @pytest.mark.parametrize(
-    ("version", "dropin", "reason"),
+    ("version", "content", "after", "host"),
     [
         pytest.param(
             "1.7.24",
-            f'version = 2\n[plugins."{OLD}".cni]\nbin_dir = "/b"\n'.encode(),
-            f"/etc/containerd/drop.toml is loaded later and has the whole table of {OLD}",
-            id="1.x-whole-table",
+            MIRRORS,
+            b'version = 2\n\n[plugins."io.containerd.grpc.v1.cri".registry]\n  config_path = "/c"\n',
+            b'[host."https://m"]\n',
+            id="1.x",
         ),
         pytest.param(
             "2.1.9",
-            f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/drop"\n'.encode(),
-            "/etc/containerd/drop.toml is loaded later and sets '/drop'",
-            id="2.x-value",
+            MIRRORS,
+            b'version = 2\n\n[plugins."io.containerd.grpc.v1.cri".registry]\n  config_path = "/c"\n',
+            b'[host."https://m"]\n',
+            id="2.x",
+        ),
+        pytest.param(
+            "1.7.24",
+            MIRRORS + f'[plugins."{OLD}".registry]\nconfig_path = "/c"\n'.encode(),
+            f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/c"\n'.encode(),
+            b'[host."https://m"]\n',
+            id="beside-the-wanted-path",
+        ),
+        pytest.param(
+            "1.7.24",
+            TLS + f'[plugins."{OLD}".registry.configs.m.auth]\nusername = "u"\n'.encode(),
+            f'version = 2\n[plugins."{OLD}".registry.configs.m.auth]\nusername = "u"\n\n'
+            f'[plugins."{OLD}".registry]\nconfig_path = "/c"\n'.encode(),
+            b'[host."https://m"]\n  capabilities = ["pull", "resolve"]\n  ca = "/ca"\n',
+            id="tls-goes-auth-stays",
         ),
     ],
 )
-def test_a_drop_in_that_wins_is_named(version, dropin, reason):
-    """An edit that an imported file overrides is refused instead of made in vain."""
-    plan = present(b'version = 2\nimports = ["drop.toml"]\n', version, "/wanted", drop=dropin)
+def test_mirrors_are_converted(version, content, after, host):
+    """The old tables go, hosts.toml files come first, and a second plan has nothing to do."""
+    plan = present(content, version, "/c")
 
-    assert [item["id"] for item in plan.findings] == ["containerd.config_path_overridden"]
-    assert reason in plan.findings[0]["observed"]
+    assert plan.findings == []
+    assert [write.path for write in plan.writes[-1:]] == [MAIN]
+    assert plan.writes[-1].after.replace(b"\n\n", b"\n") == after.replace(b"\n\n", b"\n")
+    assert [(item["file"], item["registry"]) for item in plan.converted] == [
+        (write.path, write.path.split("/")[-2]) for write in plan.writes[:-1]
+    ]
+    assert host in plan.writes[0].after
+    assert (plan.after.config_path, plan.after.mirrors, plan.after.tls) == ("/c", {}, {})
+    assert present(plan.writes[-1].after, version, "/c").writes == []
+
+
+def test_mirrors_without_conversion():
+    """With convert_mirrors off the tables are in the way, and named."""
+    plan = plan_present({MAIN: MIRRORS}, parse_version("1.7.24"), Options(convert_mirrors=False))
+
+    assert [item["id"] for item in plan.findings] == ["containerd.mirrors_present"]
+    assert "registry.mirrors for docker.io in" in plan.findings[0]["observed"]
+
+
+def test_mirrors_in_an_imported_file():
+    """2.x merges, so the tables are taken out of whichever file has them."""
+    plan = present(b'version = 2\nimports = ["drop.toml"]\n', "2.1.9", "/c", drop=MIRRORS)
+
+    assert [write.path for write in plan.writes] == ["/c/docker.io/hosts.toml", MAIN, "/etc/containerd/drop.toml"]
+    assert plan.writes[2].after == b"version = 2\n"
+
+
+SAME = b'[host."https://m"]\ncapabilities = ["pull", "resolve"]\n'
+
+
+@pytest.mark.parametrize(
+    ("existing", "finding", "written"),
+    [
+        pytest.param({"docker.io": HostsDirectory(("hosts.toml",), SAME)}, "", 1, id="says-the-same"),
+        pytest.param(
+            {"docker.io": HostsDirectory(("hosts.toml",), SAME + b"skip_verify = true\n")},
+            "docker.io/hosts.toml exists and says something else",
+            0,
+            id="conflict",
+        ),
+        pytest.param(
+            {"docker.io": HostsDirectory(("ca.crt",))}, "holds ca.crt, which containerd ignores", 0, id="certificates"
+        ),
+        pytest.param({"docker.io": HostsDirectory()}, "", 2, id="empty-directory"),
+    ],
+)
+def test_existing_hosts_files(existing, finding, written):
+    """A file that is there is left or in the way, never overwritten."""
+    plan = plan_present({MAIN: MIRRORS}, parse_version("1.7.24"), Options("/c"), {"/c": existing})
+
+    assert len(plan.writes) == written
+    assert [item["id"] for item in plan.findings] == (["containerd.hosts_conflict"] if finding else [])
+    assert not finding or finding in plan.findings[0]["observed"]
+
+
+def test_hosts_files_that_come_into_effect():
+    """What lay there unused is named, since pulls from those registries change too."""
+    existing = {"/c": {"quay.io": HostsDirectory(("hosts.toml",), SAME)}}
+
+    plan = plan_present({MAIN: MIRRORS}, parse_version("1.7.24"), Options("/c"), existing)
+
+    assert "come into effect for quay.io" in plan.warnings[0]
+
+
+def test_pull_engine_and_revived_tls_are_said():
+    """Side effects of the conversion on 2.x are warnings."""
+    warnings = present(MIRRORS + TLS.removeprefix(b"version = 2\n"), "2.1.9", "/c").warnings
+
+    assert any("transfer service" in text for text in warnings)
+    assert any("tls of m, which containerd 2.x ignored, takes effect again" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("version", "dropin"),
+    [
+        pytest.param("1.7.24", f'version = 2\n[plugins."{OLD}".cni]\nbin_dir = "/b"\n'.encode(), id="1.x-whole-table"),
+        pytest.param("2.1.9", f'[plugins."{OLD}".registry]\nconfig_path = "/drop"\n'.encode(), id="2.x-value"),
+    ],
+)
+def test_a_drop_in_that_wins(version, dropin):
+    """The change goes where it takes effect; a drop-in that another program writes is named instead."""
+    drop = "/etc/containerd/drop.toml"
+    files = {MAIN: b'version = 2\nimports = ["drop.toml"]\n', drop: dropin}
+    daemon = parse_version(version)
+
+    plan = plan_present(files, daemon, Options("/wanted"))
+    locked = plan_present(files, daemon, Options("/wanted", locked={drop: "it is written by x"}))
+
+    assert [write.path for write in plan.writes] == [drop]
+    assert plan.after.config_path == "/wanted"
+    assert [item["id"] for item in locked.findings] == ["containerd.config_path_overridden"]
+    assert f"{drop} wins over it, and it is written by x" in locked.findings[0]["observed"]
 
 
 def test_a_missing_import_is_refused():
@@ -200,18 +290,23 @@ def test_check_directory(path, reason):
     assert reason in check_directory(path)
 
 
+def restore(content, current=SET):
+    """Plan the undo of the main file."""
+    return plan_restore({MAIN: current}, parse_version("1.7.24"), {MAIN: Write(MAIN, current, content)})
+
+
 def test_restore_gives_the_bytes_back():
     """The undo record is written as it is, with what the daemon then uses."""
-    plan = plan_restore({MAIN: SET}, parse_version("1.7.24"), b"version = 2\n")
+    plan = restore(b"version = 2\n")
 
     assert [(write.before, write.after) for write in plan.writes] == [(SET, b"version = 2\n")]
     assert (plan.before.config_path, plan.after.config_path) == ("/elsewhere", "")
-    assert plan_restore({MAIN: SET}, parse_version("1.7.24"), SET).writes == []
+    assert restore(SET).writes == []
 
 
 def test_restore_of_a_file_that_was_not_there():
     """An absent file is what it was before."""
-    assert plan_restore({MAIN: SET}, parse_version("1.7.24"), None).writes[0].after is None
+    assert restore(None).writes[0].after is None
 
 
 @given(
@@ -228,6 +323,7 @@ def test_plan_of_anything(body, version, head):
         assert plan.writes == []
         return
     assert plan.after.config_path == "/wanted"
-    after = plan.writes[0].after if plan.writes else content
+    after = plan.writes[-1].after if plan.writes else content
     assert present(after, version, "/wanted").writes == []
-    assert plan_restore({MAIN: after}, parse_version(version), content).after == plan.before
+    undone = plan_restore({MAIN: after}, parse_version(version), {MAIN: Write(MAIN, after, content)})
+    assert undone.after == plan.before

@@ -91,6 +91,8 @@ def test_node_plan():
         "config_path": "/c",
         "conditions": ["NetworkReady", "RuntimeReady"],
         "undo": False,
+        "config_file": MAIN,
+        "remove_directories": [],
     }
 
 
@@ -112,27 +114,76 @@ def test_a_killed_run_needs_a_second_trip():
     assert any("killed here before" in text for text in done.prediction()["warnings"])
 
 
-def test_absent_gives_the_recorded_bytes_back():
-    """state=absent writes the undo record."""
-    undo = {"content": base64.b64encode(b"version = 2\n").decode(), "entries": ["e"], "matches": True}
-    done = task(facts(SET, undo=undo), state="absent")
+def undo(current, content, matches=True):
+    """Return the undo records of the main file."""
+    texts = [None if data is None else base64.b64encode(data).decode() for data in (current, content)]
+    return {
+        "files": [{"path": MAIN, "current": texts[0], "content": texts[1], "matches": matches}],
+        "directories": ["/etc/containerd/certs.d"],
+    }
 
-    assert base64.b64decode(done.node_plan()["writes"][0]["content"]) == b"version = 2\n"
-    assert done.node_plan()["note"]["undo"] is True
+
+def test_absent_gives_the_recorded_bytes_back():
+    """state=absent writes the undo record, and names the directories that may go."""
+    done = task(facts(SET, undo=undo(SET, b"version = 2\n")), state="absent")
+    plan = done.node_plan()
+
+    assert base64.b64decode(plan["writes"][0]["content"]) == b"version = 2\n"
+    assert (plan["note"]["undo"], plan["note"]["remove_directories"]) == (True, ["/etc/containerd/certs.d"])
     assert done.prediction()["effective_config_path"] == ""
 
 
 def test_absent_without_a_change_of_ours():
-    """What this module never changed is left."""
-    assert task(facts(SET, undo=None), state="absent").prediction()["changed"] is False
+    """What this module never changed, or gave back already, is left."""
+    for record in (None, undo(SET, SET)):
+        assert task(facts(SET, undo=record), state="absent").prediction()["changed"] is False
 
 
 def test_absent_after_a_change_by_hand():
     """A file that somebody changed since is not overwritten."""
-    undo = {"content": None, "entries": [], "matches": False}
-    result = task(facts(SET, undo=undo), state="absent").prediction()
+    result = task(facts(SET, undo=undo(SET, SET, matches=False)), state="absent").prediction()
 
     assert [item["id"] for item in result["findings"]] == ["containerd.changed_since"]
+    assert MAIN in result["findings"][0]["observed"]
+
+
+MIRRORS = f'version = 2\n[plugins."{OLD}".registry.mirrors."docker.io"]\nendpoint = ["https://m"]\n'.encode()
+
+
+def test_conversion_is_reported():
+    """What became of the mirrors is in the result, with a diff of each file, and no file outside of it is written."""
+    done = task(facts(MIRRORS))
+    result = done.prediction()
+    hosts = "/etc/containerd/certs.d/docker.io/hosts.toml"
+
+    assert result["converted"] == [{"registry": "docker.io", "keys": ['registry.mirrors."docker.io"'], "file": hosts}]
+    assert [item["after_header"] for item in result["diff"]] == [hosts, MAIN]
+    assert [(write["path"], write["expected_sha256"] == "") for write in done.node_plan()["writes"]] == [
+        (hosts, True),
+        (MAIN, False),
+    ]
+
+
+def test_conversion_heeds_what_is_there():
+    """An existing hosts.toml that says something else is a finding."""
+    text = base64.b64encode(b'server = "https://z"\n').decode()
+    there = {"/etc/containerd/certs.d": {"docker.io": {"names": ["hosts.toml"], "content": text}}}
+
+    assert [item["id"] for item in task(facts(MIRRORS, hosts=there)).prediction()["findings"]] == [
+        "containerd.hosts_conflict"
+    ]
+    assert task(facts(MIRRORS), convert_mirrors="no").prediction()["findings"][0]["id"] == "containerd.mirrors_present"
+
+
+def test_a_drop_in_of_another_program_is_not_edited():
+    """The NVIDIA toolkit writes its copy of the CRI table again, so it is named instead."""
+    nvidia = "/etc/containerd/conf.d/99-nvidia.toml"
+    main = f'version = 2\nimports = ["{nvidia}"]\n'.encode()
+    drop = f'version = 2\n[plugins."{OLD}"]\nsandbox_image = "p"\n'.encode()
+
+    result = task(facts(main, imports={nvidia: drop})).prediction()
+
+    assert "NVIDIA container toolkit" in result["findings"][0]["observed"]
 
 
 def test_outcome_of_a_roll_back():
