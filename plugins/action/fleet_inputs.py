@@ -10,6 +10,7 @@ from pathlib import Path
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.portcullis.fleet.plugins.plugin_utils import variables
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered
 
 CLUSTER_GROUPS = ("control_plane", "workers")
 FLEET_GROUPS = (*CLUSTER_GROUPS, "plain_hosts")
@@ -34,8 +35,8 @@ def complain_about_cluster(groups: dict, kubeconfigs: set[str]) -> str | None:
         return None
     if kubeconfigs == {""}:
         return (
-            f"control_plane and workers have {count} hosts but portcullis_kubeconfig is not set: give the path of "
-            "an administrator's kubeconfig on this machine; fleets of plain hosts need none"
+            f"control_plane and workers have {numbered(count, 'host')} but portcullis_kubeconfig is not set: give the "
+            "path of an administrator's kubeconfig on this machine; fleets of plain hosts need none"
         )
     if len(kubeconfigs) > 1:
         return (

@@ -17,3 +17,15 @@ attributes:
   idempotent:
     description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
 """
+
+    READ_ONLY = r"""
+options: {}
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+"""

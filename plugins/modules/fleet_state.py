@@ -28,14 +28,7 @@ options:
     required: true
 extends_documentation_fragment:
   - portcullis.fleet.attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
+  - portcullis.fleet.attributes.read_only
 """
 
 EXAMPLES = r"""

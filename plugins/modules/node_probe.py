@@ -29,14 +29,7 @@ options:
     default: [/etc, /var/lib/portcullis, /var/lib/containerd]
 extends_documentation_fragment:
   - portcullis.fleet.attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
+  - portcullis.fleet.attributes.read_only
 """
 
 EXAMPLES = r"""

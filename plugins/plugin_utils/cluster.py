@@ -82,8 +82,9 @@ class Cluster:
         configuration = kubernetes.client.Configuration()
         try:
             kubernetes.config.load_kube_config(path, client_configuration=configuration, persist_config=False)
-        except (kubernetes.config.ConfigException, ValueError, TypeError, AttributeError) as error:
-            raise ClusterError(f"portcullis_kubeconfig: {path} is not a usable kubeconfig: {error}") from error
+        except Exception as error:  # the client passes on whatever its readers of YAML, files and plugins raise
+            reason = " ".join(str(error).split())
+            raise ClusterError(f"portcullis_kubeconfig: {path} is not a usable kubeconfig: {reason}") from error
         configuration.retries = False
         self._where = f"{configuration.host} (from {path})"
         self._client = kubernetes.client
