@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -118,19 +120,27 @@ class Fleet:
         """The output of a script on a node."""
         return self.lab.ssh(node, ["sh", "-c", script], check=check).stdout
 
+    def on_all(self, work: Callable[[str], str]) -> dict[str, str]:
+        """What C(work) gives for each node, done at the same time."""
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            return dict(zip(self.names, pool.map(work, self.names), strict=True))
+
     def fingerprints(self) -> dict[str, str]:
         """What a run could change, by node."""
-        return {name: self.shell(name, FINGERPRINT, check=False) for name in self.names}
+        return self.on_all(lambda name: self.shell(name, FINGERPRINT, check=False))
 
     def remember(self) -> None:
         """Note what restore puts back."""
-        self._configs = {name: self.shell(name, f"cat {CONFIG}") for name in self.names}
+        self._configs = self.on_all(lambda name: self.shell(name, f"cat {CONFIG}"))
 
     def restore(self) -> None:
         """Put the nodes' containerd configuration back, and remove the journals and the namespace."""
-        for name, text in self._configs.items():
-            if self.shell(name, f"cat {CONFIG}", check=False) != text:
-                self.lab.ssh(name, ["tee", CONFIG], stdin=text)
-                self.shell(name, "systemctl restart containerd")
-            self.shell(name, "rm -rf /var/lib/portcullis")
+        self.on_all(self._restore_node)
         self.lab.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=true")
+
+    def _restore_node(self, name: str) -> str:
+        found = self.shell(name, f"rm -rf /var/lib/portcullis; cat {CONFIG}")
+        if found != self._configs[name]:
+            self.lab.ssh(name, ["tee", CONFIG], stdin=self._configs[name])
+            self.shell(name, "systemctl restart containerd")
+        return found
