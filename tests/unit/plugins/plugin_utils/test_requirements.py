@@ -158,7 +158,13 @@ def test_the_engine_and_the_architecture_choose_the_lowest_kernel(engine, archit
 
 
 @pytest.mark.parametrize(
-    "changes", [{"containerd__config__config_path": ""}, {"containerd__cri__images": {}}], ids=["config_path", "image"]
+    "changes",
+    [
+        {"containerd__config__config_path": ""},
+        {"containerd__cri__images": {}},
+        {"containerd__config__mirrors": ["docker.io"]},
+    ],
+    ids=["config_path", "image", "mirrors"],
 )
 def test_what_the_run_mends_is_a_warning_before_it_and_a_blocker_after(changes):
     after = Wanted(WANTED.engine, WANTED.registry_config_path, WANTED.images, proven=True)
