@@ -4,12 +4,14 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab.errors import LabError
 
 LOG_TAIL_LINES = 25
+_LOG_LINE_LENGTH = 400
 _KEPT = ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
 # Dies with this program, whatever it started included: `unshare --kill-child` ends the PID namespace.
 _DIE_WITH_US = (
@@ -68,9 +70,19 @@ def build(
 
 
 def tail(text: str) -> str:
-    """The last lines of a log, indented."""
+    """The last lines of a log, indented; what follows the start of a very long line is left out."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return "\n".join("    " + line for line in lines[-LOG_TAIL_LINES:])
+    return "\n".join("    " + line[:_LOG_LINE_LENGTH] for line in lines[-LOG_TAIL_LINES:])
+
+
+@contextmanager
+def usual_umask() -> Iterator[None]:
+    """Make files that all may read, whatever the user's umask: programs on a node do not all run as root."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def wait(what: str, ready: Callable[[], bool], *, timeout_s: float, interval_s: float = 0.1) -> None:

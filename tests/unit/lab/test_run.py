@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab import node, topology
 from tests.lab.errors import LabError
-from tests.lab.run import run, wait
+from tests.lab.run import LOG_TAIL_LINES, run, tail, usual_umask, wait
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -65,3 +65,23 @@ def test_build_ends_with_its_program(tmp_path: Path):
 def test_every_kind_can_be_built():
     """What a topology may ask for is what the lab knows to make."""
     assert set(node.KINDS) == set(topology.KINDS)
+
+
+def test_tail_shortens():
+    """The last lines, and of a very long one its beginning."""
+    text = "first\n\n" + "x" * 1000 + "\n" + "line\n" * (LOG_TAIL_LINES - 1)
+    found = tail(text).splitlines()
+
+    assert len(found) == LOG_TAIL_LINES
+    assert found[0].strip() == "x" * 400
+
+
+def test_usual_umask():
+    """Inside, files are for all to read; afterwards the user's choice is back."""
+    before = os.umask(0o077)
+    try:
+        with usual_umask():
+            assert os.umask(0o022) == 0o022
+        assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(before)
