@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.pods import busybox, pod_ip
 from tests.lab import Lab, LabError, Node, Topology
 from tests.lab.run import wait
 from tests.lab.state import Process
@@ -80,29 +81,16 @@ def own() -> Iterator[Lab]:
 
 @pytest.fixture
 def small() -> Iterator[Lab]:
-    """A lab of one node, for the tests that break it."""
+    """A lab of one node, for the tests that break it; brought up by a user with a strict umask."""
     lab = Lab.open("labsmall")
     lab.down()
+    umask = os.umask(0o077)
     try:
         lab.up(SMALL)
         yield lab
     finally:
+        os.umask(umask)
         lab.down()
-
-
-def busybox(name: str, node: str, *command: str, **spec: object) -> str:
-    """A pod as JSON."""
-    container = {"name": "main", "image": "busybox:1.33", "command": list(command), **spec}
-    pod = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
-    return json.dumps(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": pod}
-    )
-
-
-def pod_ip(lab: Lab, name: str) -> str:
-    """Wait until a pod is ready; its address."""
-    lab.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s", timeout_s=70)
-    return lab.kubectl("get", "pod", name, "-o", "jsonpath={.status.podIP}").stdout
 
 
 def test_nodes_are_ready(own: Lab):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab import topology
+from tests.lab import containerd, topology
 from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 
@@ -40,7 +40,7 @@ def _add_node_arguments(add: argparse.ArgumentParser) -> None:
     add.add_argument("node")
     add.add_argument("--kind", choices=topology.KINDS, default="container")
     add.add_argument("--plain", action="store_true", help="a plain host, not in the cluster")
-    add.add_argument("--containerd", choices=topology.CONTAINERDS, default="debian")
+    add.add_argument("--containerd", choices=containerd.CHOICES, default="debian")
     add.add_argument("--config-toml", type=Path, metavar="FILE", help="containerd's configuration, used as it stands")
     add.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", dest="labels")
     add.add_argument("--taint", action="append", default=[], metavar="KEY[=VALUE]:EFFECT", dest="taints")

@@ -1,4 +1,4 @@
-"""Kubernetes and etcd, built from the Go modules in golang/."""
+"""Kubernetes and etcd, built from Go modules; golang/ holds a go.mod for everything that the lab builds."""
 
 import re
 from pathlib import Path
@@ -8,18 +8,37 @@ from tests.lab.errors import LabError
 from tests.lab.paths import SOURCE
 from tests.lab.run import build, run
 
-MODULE = SOURCE / "golang"
+MODULES = SOURCE / "golang"
+_MODULE = MODULES / "kubernetes"
 _COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 _BUILD = ("go", "build", "-trimpath")
 _BUILD_TIMEOUT_S = 3600
 
 
+def parse_required(text: str, module: str) -> str | None:
+    """The version of `module` that the text of a go.mod requires, as `v1.34.4`; None when it does not."""
+    match = re.search(rf"^(?:require)?\s*{re.escape(module)} (v\S+)(?: // indirect)?$", text, re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def required_version(directory: Path, module: str) -> str:
+    """The version of `module` that the go.mod in `directory` requires."""
+    file = directory / "go.mod"
+    found = parse_required(file.read_text(), module)
+    if found is None:
+        raise LabError(f"{file}: no line requires {module}")
+    return found
+
+
 def kubernetes_version() -> str:
-    """The version that go.mod requires, as `v1.34.4`."""
-    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    if match is None:
-        raise LabError(f"{MODULE / 'go.mod'}: no line requires k8s.io/kubernetes")
-    return match.group(1)
+    """The version of Kubernetes, as `v1.34.4`."""
+    return required_version(_MODULE, "k8s.io/kubernetes")
+
+
+def identity(directory: Path) -> list[bytes | str]:
+    """What decides, beside the command line, what a build in `directory` results in."""
+    sums = [(directory / name).read_bytes() for name in ("go.mod", "go.sum")]
+    return [*sums, run(["go", "env", "GOVERSION"], timeout_s=60, cwd=directory).stdout]
 
 
 def _ldflags(version: str) -> str:
@@ -36,10 +55,9 @@ def binaries() -> Path:
 
     def make(directory: Path) -> None:
         kubernetes = [*_BUILD, "-o", f"{directory}/", "-ldflags", _ldflags(version), *packages]
-        build(kubernetes, timeout_s=_BUILD_TIMEOUT_S, cwd=MODULE, env=env)
+        build(kubernetes, timeout_s=_BUILD_TIMEOUT_S, cwd=_MODULE, env=env)
         etcd = [*_BUILD, "-o", directory / "etcd", "-ldflags", "-s -w", "go.etcd.io/etcd/server/v3"]
-        build(etcd, timeout_s=_BUILD_TIMEOUT_S, cwd=MODULE, env=env)
+        build(etcd, timeout_s=_BUILD_TIMEOUT_S, cwd=_MODULE, env=env)
 
-    go_version = run(["go", "env", "GOVERSION"], timeout_s=60, cwd=MODULE).stdout
-    sums = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
-    return cache.ensure("binaries", cache.digest([*sums, go_version, *_BUILD, _ldflags(version), *packages]), make)
+    key = cache.digest([*identity(_MODULE), *_BUILD, _ldflags(version), *packages])
+    return cache.ensure("binaries", key, make)

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab import cluster, controlplane, forward, golang, host, images, inventory, pki, rootfs
+from tests.lab import cluster, containerd, controlplane, forward, golang, host, images, inventory, pki, rootfs
 from tests.lab.api import Api
 from tests.lab.errors import LabError
 from tests.lab.namespace import Namespace
 from tests.lab.node import KINDS, Address, Machine, Parts
-from tests.lab.run import run, wait
+from tests.lab.run import run, tail, usual_umask, wait
 from tests.lab.state import NodeState, Store
 from tests.lab.topology import DEFAULT, Node, Topology, parse_node
 
@@ -32,7 +32,9 @@ def parts(topology: Topology) -> Parts:
     """Build, or find in the cache, what the nodes of a topology are made of."""
     with ThreadPoolExecutor() as pool:
         binaries, debian = pool.submit(golang.binaries), pool.submit(rootfs.base)
-        made = Parts(binaries.result(), debian.result(), rootfs.layer(debian.result()))
+        common = (binaries.result(), debian.result(), rootfs.layer(debian.result()))
+    asked = {node.containerd for node in topology.nodes}
+    made = Parts(*common, {line: containerd.layer(line) for line in containerd.LINES if line in asked})
     for optional in sorted({node.images for node in topology.nodes if node.containerd != "none"}):
         images.template(made.debian, made.binaries, optional)
     return made
@@ -110,9 +112,9 @@ class Lab:
         if self._is_up(topology):
             return False
         wanted = topology or DEFAULT
-        with self._phase("build"):
+        with usual_umask(), self._phase("build"):
             made = parts(wanted)
-        with self._store.locked(create=True):
+        with usual_umask(), self._store.locked(create=True):
             if self._is_up(topology):
                 return False
             with self._phase("namespace"):
@@ -199,7 +201,7 @@ class Lab:
 
     def node_add(self, node: Node) -> None:
         """Add a node and wait until it is ready."""
-        with self._store.locked():
+        with usual_umask(), self._store.locked():
             self._check_whole()
             if node.name in self._store.state.nodes:
                 raise LabError(f"lab {self.name} has a node {node.name} already")
@@ -281,7 +283,7 @@ class Lab:
             raise LabError(text) from error
 
     def _kubelet_log(self, name: str) -> str:
-        return self.ssh(name, ["journalctl", "--unit=kubelet", "--lines=15", "--no-pager"], check=False).stdout
+        return tail(self.ssh(name, ["journalctl", "--unit=kubelet", "--output=cat"], check=False).stdout)
 
     # --- files ---
 

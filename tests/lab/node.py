@@ -4,15 +4,15 @@ Another kind of node is a class with the same three methods, entered in KINDS (R
 """
 
 import json
-import os
 import secrets
 import shutil
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.lab import cgroups, images, pki
+from tests.lab import cgroups, containerd, images, pki
 from tests.lab.controlplane import SERVER
 from tests.lab.namespace import BRIDGE, GATEWAY, NETWORK_PREFIX, Namespace
 from tests.lab.paths import SOURCE
@@ -63,6 +63,8 @@ class Parts:
     debian: Path
     layer: Path
     """Lies over `debian`."""
+    lines: Mapping[str, Path] = field(default_factory=dict)
+    """The layer of each containerd line that nodes ask for; lies over all."""
 
 
 class Machine(Protocol):
@@ -99,7 +101,7 @@ class ContainerNode:
 
     @property
     def _config_toml(self) -> str:
-        return self._node.config_toml or (SOURCE / "config.toml").read_text()
+        return self._node.config_toml or containerd.default_config(self._node.containerd)
 
     def _write(self, name: str, text: str | bytes, mode: int = 0o644) -> None:
         """A file of the node, in the upper layer of its overlay."""
@@ -111,7 +113,8 @@ class ContainerNode:
             (self._directory / name).mkdir(parents=True, mode=0o755)
         self._write_host_files()
         if self._node.containerd == "none":
-            self._remove_containerd()
+            gone = ("usr/sbin/runc", "etc/containerd/config.toml", "opt/cni", containerd.WANTED_BY)
+            containerd.hide(self._directory / "upper", (*containerd.DEBIAN_FILES, *gone))
         else:
             self._write("etc/containerd/config.toml", self._config_toml)
             source = images.template(self._parts.debian, self._parts.binaries, self._node.images)
@@ -134,16 +137,6 @@ class ContainerNode:
         for directory in ("root", "root/.ssh"):
             (self._directory / "upper" / directory).chmod(0o700)
         pki.write(self._directory / "host_key.pub", host_key.certificate)
-
-    def _remove_containerd(self) -> None:
-        """Hide the package's programs and unit (a character device 0,0 is an overlay's mark of absence)."""
-        gone = ["usr/bin/containerd", "usr/bin/ctr", "usr/bin/containerd-shim-runc-v2", "usr/sbin/runc"]
-        gone += ["lib/systemd/system/containerd.service", "etc/containerd/config.toml", "opt/cni"]
-        gone += ["etc/systemd/system/multi-user.target.wants/containerd.service"]
-        for name in gone:
-            path = self._directory / "upper" / name.replace("lib/systemd", "usr/lib/systemd", 1)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.mknod(path, 0o20000, 0)
 
     def _write_cluster_files(self) -> None:
         name, files = self._node.name, self._store.directory / "pki"
@@ -176,8 +169,9 @@ class ContainerNode:
         name, directory = self._node.name, self._directory
         process = f"node-{name}"
         cgroups.make(self._namespace.cgroup(process))
-        layers = f"lowerdir={self._parts.layer}:{self._parts.debian}"
-        layers += f",upperdir={directory / 'upper'},workdir={directory / 'work'}"
+        line = self._parts.lines.get(self._node.containerd)
+        lower = [*([line] if line else []), self._parts.layer, self._parts.debian]
+        layers = f"lowerdir={':'.join(map(str, lower))},upperdir={directory / 'upper'},workdir={directory / 'work'}"
         mount = ["mount", "-t", "overlay", "overlay", "-o", f"{layers},volatile", directory / "root"]
         route = ["ip", "route", "replace", self._address.pods, "via", self._address.node]
         self._namespace.run(mount)

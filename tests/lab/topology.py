@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
+from tests.lab import containerd
 from tests.lab.errors import LabError
 from tests.lab.images import OPTIONAL
 
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 KINDS = ("container",)
-CONTAINERDS = ("debian", "none")
 PROXY_MODES = ("iptables", "nftables")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # A host name that also fits the kernel's 15 characters of an interface name with a prefix.
@@ -29,8 +29,9 @@ class Node:
     cluster: bool = True
     """False: a plain host, which runs no kubelet."""
     containerd: str = "debian"
+    """`debian` (1.6), `none`, or a line that is built when it is asked for: containerd.LINES."""
     config_toml: str | None = None
-    """The text of /etc/containerd/config.toml, used as it stands; None: the one in rootfs/."""
+    """The text of /etc/containerd/config.toml, used as it stands; None: the default of that containerd."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     """`key[=value]:Effect`, as kubectl takes them."""
@@ -43,7 +44,7 @@ class Node:
             raise LabError(f"node {self.name!r}: expected 1 to 12 of a-z, 0-9 and -, not starting or ending with -")
         where = f"node {self.name}"
         _one_of(f"{where}: kind", self.kind, KINDS)
-        _one_of(f"{where}: containerd", self.containerd, CONTAINERDS)
+        _one_of(f"{where}: containerd", self.containerd, containerd.CHOICES)
         if not isinstance(self.cluster, bool):
             raise LabError(f"{where}: cluster: found {self.cluster!r}, expected true or false")
         if not isinstance(self.config_toml, str | None):
@@ -120,8 +121,10 @@ def parse_node(value: object, where: str = "node") -> Node:
     if not isinstance(value, Mapping) or "name" not in value:
         raise LabError(f"{where}: found {value!r}, expected a mapping with `name`")
     where = f"{where} {value['name']}"
-    lists = {key: lambda item, key=key: _strings(f"{where}: {key}", item) for key in ("taints", "images")}
-    return _read(Node, where, value, lists)
+    convert = {key: lambda item, key=key: _strings(f"{where}: {key}", item) for key in ("taints", "images")}
+    # Unquoted, YAML takes 2.2 for a number.
+    convert["containerd"] = lambda item: str(item) if isinstance(item, float) else item
+    return _read(Node, where, value, convert)
 
 
 def parse(text: str) -> Topology:

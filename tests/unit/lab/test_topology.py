@@ -16,6 +16,7 @@ nodes:
     config_toml: |
       version = 2
     images: []
+  - {name: w2, containerd: 2.2}
   - name: h1
     cluster: false
     containerd: none
@@ -27,12 +28,13 @@ def test_parse_full():
     found = topology.parse(FULL)
 
     assert found.proxy_mode == "nftables"
-    assert [node.name for node in found.nodes] == ["cp1", "w1", "h1"]
+    assert [node.name for node in found.nodes] == ["cp1", "w1", "w2", "h1"]
     assert found.nodes[0].control_plane
     assert found.nodes[0].taints == ("node-role.kubernetes.io/control-plane:NoSchedule",)
     assert found.nodes[1].config_toml == "version = 2\n"
     assert found.nodes[1].images == ()
-    assert (found.nodes[2].cluster, found.nodes[2].containerd) == (False, "none")
+    assert found.nodes[2].containerd == "2.2"
+    assert (found.nodes[3].cluster, found.nodes[3].containerd) == (False, "none")
 
 
 def test_default_has_every_group():
@@ -62,6 +64,9 @@ def test_default_has_every_group():
         pytest.param("nodes: [{name: w1, labels: {a: 1}}]", "expected two strings; quote the value", id="label"),
         pytest.param("nodes: [{name: w1, labels: [a]}]", "labels: found ['a'], expected a mapping", id="label list"),
         pytest.param("nodes: [{name: w1, containerd: none}]", "a cluster node needs a containerd", id="no containerd"),
+        pytest.param(
+            "nodes: [{name: w1, containerd: 1.5}]", "found '1.5', expected one of: debian, none", id="line"
+        ),
         pytest.param("nodes: [{name: w1, cluster: false, taints: ['a:NoSchedule']}]", "a plain host", id="plain taint"),
         pytest.param("nodes: [{name: w1, cluster: 'no'}]", "cluster: found 'no', expected true or false", id="bool"),
         pytest.param("nodes: [{name: w1, images: [nginx]}]", "images: found 'nginx', expected", id="image"),
