@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in {"kubectl": "kubectl as administrator", "run": "a command in the lab's network"}.items():
         command(name, text).add_argument("argv", nargs=argparse.REMAINDER, metavar="ARG")
     command("inventory", "print the Ansible inventory")
+    command("registry", "start a registry with busybox inside the lab, unless it runs; say where it is")
     node = commands.add_parser("node", help="add or remove a node").add_subparsers(dest="verb", required=True)
     _add_node_arguments(node.add_parser("add", parents=[common], help="add a node and wait until it is ready"))
     node.add_parser("remove", parents=[common], help="remove a node").add_argument("node")
@@ -122,6 +123,9 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             if not lab.exists:
                 raise LabError(f"lab {lab.name} does not exist: run `up`")
             print(lab.inventory_path.read_text(), end="")
+        case "registry":
+            found = lab.registry()
+            print(f"http://{found.ADDRESS} (from the nodes), log {found.log}")
         case "node" if arguments.verb == "add":
             lab.node_add(_node(arguments))
         case "node":

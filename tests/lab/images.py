@@ -51,7 +51,8 @@ def kube_proxy_image() -> str:
     return f"registry.k8s.io/kube-proxy:{golang.kubernetes_version()}"
 
 
-def _busybox() -> bytes:
+def busybox() -> bytes:
+    """The archive of BUSYBOX, from Debian's static program."""
     applets = run([_BUSYBOX_BINARY, "--list"], timeout_s=10).stdout.split()
     links = {f"bin/{name}": "busybox" for name in applets if name != "busybox"}
     directories = {"etc/passwd": SOURCE / "busybox.passwd"}
@@ -94,7 +95,7 @@ def archives(root: Path, binaries: Path) -> Path:
     def make(directory: Path) -> None:
         (directory / "pause.tar").write_bytes(_pause(directory))
         (directory / "kube-proxy.tar").write_bytes(_kube_proxy(root, binaries))
-        (directory / f"{BUSYBOX}.tar").write_bytes(_busybox())
+        (directory / f"{BUSYBOX}.tar").write_bytes(busybox())
 
     sources = [path.read_bytes() for path in (SOURCE / "images.py", SOURCE / "oci.py", SOURCE / "pause.c")]
     return cache.ensure("images", cache.digest([str(root), str(binaries), *sources]), make)

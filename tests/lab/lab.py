@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab import cluster, containerd, controlplane, forward, golang, host, images, inventory, pki, rootfs
+from tests.lab import cluster, containerd, controlplane, forward, golang, host, images, inventory, pki, registry, rootfs
 from tests.lab.api import Api
 from tests.lab.errors import LabError
 from tests.lab.namespace import Namespace
 from tests.lab.node import KINDS, Address, Machine, Parts
+from tests.lab.registry import Registry
 from tests.lab.run import run, tail, usual_umask, wait
 from tests.lab.state import NodeState, Store
 from tests.lab.topology import DEFAULT, Node, Topology, parse_node
@@ -284,6 +285,16 @@ class Lab:
 
     def _kubelet_log(self, name: str) -> str:
         return tail(self.ssh(name, ["journalctl", "--unit=kubelet", "--output=cat"], check=False).stdout)
+
+    # --- registry ---
+
+    def registry(self) -> Registry:
+        """The lab's registry, with busybox:1.33 in it; started when it is first asked for, ends with the lab."""
+        with self._store.locked():
+            self._check_whole()
+            if not self._store.state.registry_port:
+                registry.start(self._namespace, self._store)
+            return Registry(self._store.state.registry_port, self._namespace.logs)
 
     # --- files ---
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab import cache
@@ -68,13 +69,18 @@ def _apt_options() -> list[str]:
     return [f'--aptopt={name} "{value}"' for name, _, value in pairs if value and wanted.match(name)]
 
 
+def debootstrap(root: Path, variant: str, packages: Sequence[str]) -> None:
+    """Make `root` of Debian packages; `variant` is mmdebstrap's."""
+    fixed = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--include={','.join(packages)}"]
+    build([*fixed, *_apt_options(), SUITE, root, *_sources()], timeout_s=_BUILD_TIMEOUT_S)
+
+
 def base() -> Path:
     """Debian as installed, without what each machine must have of its own. Slow to make (20 s) and rarely changed."""
 
     def make(directory: Path) -> None:
         root = directory / "root"
-        fixed = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"]
-        build([*fixed, *_apt_options(), SUITE, root, *_sources()], timeout_s=_BUILD_TIMEOUT_S)
+        debootstrap(root, "minbase", _PACKAGES)
         run(["chroot", root, "systemctl", "disable", *_DISABLED], timeout_s=60)
         for key in root.glob("etc/ssh/ssh_host_*"):
             key.unlink()

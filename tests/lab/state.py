@@ -52,6 +52,8 @@ class State:
     """By name; numbers as inside the namespace."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
     api_port: int = 0
+    registry_port: int = 0
+    """Of the registry on 127.0.0.1; 0 when there is none."""
     proxy_mode: str = ""
     binaries: str = ""
     """The directory of kubectl and the others."""

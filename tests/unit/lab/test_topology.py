@@ -64,9 +64,7 @@ def test_default_has_every_group():
         pytest.param("nodes: [{name: w1, labels: {a: 1}}]", "expected two strings; quote the value", id="label"),
         pytest.param("nodes: [{name: w1, labels: [a]}]", "labels: found ['a'], expected a mapping", id="label list"),
         pytest.param("nodes: [{name: w1, containerd: none}]", "a cluster node needs a containerd", id="no containerd"),
-        pytest.param(
-            "nodes: [{name: w1, containerd: 1.5}]", "found '1.5', expected one of: debian, none", id="line"
-        ),
+        pytest.param("nodes: [{name: w1, containerd: 1.5}]", "found '1.5', expected one of: debian, none", id="line"),
         pytest.param("nodes: [{name: w1, cluster: false, taints: ['a:NoSchedule']}]", "a plain host", id="plain taint"),
         pytest.param("nodes: [{name: w1, cluster: 'no'}]", "cluster: found 'no', expected true or false", id="bool"),
         pytest.param("nodes: [{name: w1, images: [nginx]}]", "images: found 'nginx', expected", id="image"),
