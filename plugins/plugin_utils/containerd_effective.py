@@ -8,6 +8,7 @@ C(plugins/cri/images/plugin.go) of containerd at the tags named beside each rule
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,9 +42,14 @@ class Daemon:
         return self.version >= (2, 3)
 
     @property
-    def refuses_newer_config(self) -> bool:
-        """1.6.20 takes C(version = 3) and ignores what it does not know; later daemons do not start."""
-        return self.version >= (1, 6, 32) and not (1, 7) <= self.version < (1, 7, 17)
+    def refuses_newer_imports(self) -> bool:
+        """2.3.0 to 2.3.4 do not start with an imported file of a higher version than the main one (#12891)."""
+        return (2, 3) <= self.version < (2, 3, 5)
+
+    @property
+    def refuses_short_plugin_names(self) -> bool:
+        """1.x takes only full plugin names from version 2 on (ValidateV2)."""
+        return self.version < (2,)
 
     @property
     def refuses_bom(self) -> bool:
@@ -109,7 +115,8 @@ def effective_registry(files: list[tuple[str, dict]], daemon: Daemon) -> Registr
     path = registry.get("config_path")
     value, source = (path.value, path.file) if isinstance(path, Leaf) else (None, "")
     mirrors = {name: _file_of(tree) for name, tree in _table(registry, "mirrors").items()}
-    if not value and _fills_in(daemon, value, bool(mirrors), merged.version):
+    was_migrated = merged.version < 3 and GRPC_CRI in merged.plugins
+    if not value and _fills_in(daemon, value, bool(mirrors), was_migrated):
         value, source = BUILT_IN_PATHS, ""
     return Registry(
         config_path=value or "",
@@ -126,7 +133,7 @@ def effective_registry(files: list[tuple[str, dict]], daemon: Daemon) -> Registr
     )
 
 
-def _fills_in(daemon: Daemon, value: str | None, has_mirrors: bool, version: int) -> bool:
+def _fills_in(daemon: Daemon, value: str | None, has_mirrors: bool, was_migrated: bool) -> bool:
     """Say whether 2.2 and later put their built-in directories in the place of an empty path.
 
     2.2.0 and 2.2.1 have them as the default of the key, whether there are mirrors or not, and also write them over an
@@ -135,7 +142,7 @@ def _fills_in(daemon: Daemon, value: str | None, has_mirrors: bool, version: int
     if daemon.version < (2, 2):
         return False
     if daemon.version < (2, 2, 2):
-        return value is None or version < 3
+        return value is None or was_migrated
     return not has_mirrors
 
 
@@ -212,7 +219,8 @@ def _migrate_registry(plugins: dict) -> None:
     """Replace the new registry table with the old one where that exists (migrateConfig in plugins/cri/images)."""
     old = _table(plugins, GRPC_CRI)
     if "registry" in old:
-        plugins.setdefault(IMAGES, {})["registry"] = old["registry"]
+        # A copy: a file that is merged later may change the old table, which nobody reads any more.
+        plugins.setdefault(IMAGES, {})["registry"] = copy.deepcopy(old["registry"])
 
 
 def _deep_merge(into: dict, new: dict) -> None:

@@ -47,9 +47,11 @@ class ConfigFile:
         return bool(self.values)
 
     def place(self, *key: str) -> str:
-        """Return where a key stands, as C(PATH line N)."""
-        entry = scan(self.text).find(key)
-        return f"{self.path} line {self.text.count(chr(10), 0, entry.key_start) + 1}" if entry else self.path
+        """Return where a key or a table first stands, as C(PATH line N)."""
+        document = scan(self.text)
+        starts = [entry.key_start for entry in document.entries if entry.path[: len(key)] == key]
+        starts += [header.start for header in document.headers if header.path[: len(key)] == key]
+        return f"{self.path} line {self.text.count(chr(10), 0, min(starts)) + 1}" if starts else self.path
 
 
 def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from ..module_utils.finding import BLOCKER, finding
+from .containerd_effective import Daemon
 from .containerd_owners import Owner
 
 REQUIREMENT = "ansible/containerd_config"
@@ -14,7 +15,7 @@ HARMLESS_DEPENDENTS = ("kubelet.service",)
 SPARING_KILL_MODES = ("process", "none")
 
 
-def judge_change(facts: dict, owner: Owner, will_restart: bool) -> list[dict]:
+def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) -> list[dict]:
     """Return the findings that forbid a change of the configuration, and the restart that it needs."""
     findings = []
     if owner.remedy:
@@ -35,7 +36,7 @@ def judge_change(facts: dict, owner: Owner, will_restart: bool) -> list[dict]:
                 "repair containerd first: journalctl -u containerd shows why its CRI plugin did not load",
             )
         )
-    if facts["relative_globs"]:
+    if facts["relative_globs"] and not daemon.globs_from_parent:
         findings.append(
             _blocker(
                 "containerd.import_relative",

@@ -208,11 +208,11 @@ def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
                 f"version = {newest} or older for containerd {version_text}",
                 f"write the file for version {newest}, or run a containerd that reads version {version}",
             )
-        elif daemon.migrates_each_file and main_version and version > main_version:
+        elif daemon.refuses_newer_imports and version > main_version > 0:
             plan.refuse(
                 "containerd.import_version",
                 f"{config.place('version')}: version = {version}, above the main file's {main_version}",
-                "no imported file newer than the main one: containerd 2.3 and later refuse to start",
+                f"no imported file newer than the main one: containerd {version_text} refuses to start",
                 f"set version = {version} in {configs[0].path} after migrating its tables",
             )
         for plugin in config.values.get("disabled_plugins", []):
@@ -222,6 +222,14 @@ def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
                     f"{config.place('disabled_plugins')}: {plugin!r} in disabled_plugins",
                     "the CRI plugin enabled, since kubelet needs it and registry settings are its own",
                     f"remove {plugin!r} from disabled_plugins and restart containerd",
+                )
+        for plugin in config.values.get("plugins", {}):
+            if daemon.refuses_short_plugin_names and plan.before.version >= 2 and plugin.count(".") < 3:
+                plan.refuse(
+                    "containerd.config_invalid",
+                    f"{config.place('plugins', plugin)}: plugins.{plugin}, a name of version 1",
+                    f"full names such as {GRPC_CRI} in version {plan.before.version}",
+                    f"rename the table; containerd {version_text} does not start with it",
                 )
     return plan
 

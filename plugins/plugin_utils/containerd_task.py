@@ -83,7 +83,7 @@ class ConfigTask:
         return bool(self.plan.writes or self.facts["unfinished"])
 
     def _gate(self) -> None:
-        findings = judge_change(self.facts, self.owner, self.will_restart)
+        findings = judge_change(self.facts, self.daemon, self.owner, self.will_restart)
         if findings:
             self.plan.writes = []
             self.plan.after = self.plan.before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_change
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_owners import Owner
 
 from tests.unit.plugins.plugin_utils.containerd_facts import facts
 
+DAEMON = parse_version("1.6.20")
 NOBODY = Owner("administrator")
 
 
@@ -17,7 +19,7 @@ def ids(found):
 
 def test_a_sound_node_may_change():
     """A running unit that spares the shims, with CRI serving, has no finding."""
-    assert judge_change(facts(), NOBODY, True) == []
+    assert judge_change(facts(), DAEMON, NOBODY, True) == []
 
 
 @pytest.mark.parametrize(
@@ -32,16 +34,16 @@ def test_a_sound_node_may_change():
 )
 def test_units_that_may_not_restart(changes, finding, observed):
     """A restart that would kill pods, or of something that does not run, is refused before anything is touched."""
-    found = judge_change(facts(unit=changes), NOBODY, True)
+    found = judge_change(facts(unit=changes), DAEMON, NOBODY, True)
 
     assert ids(found) == [finding]
     assert observed in found[0]["observed"]
-    assert judge_change(facts(unit=changes), NOBODY, False) == []
+    assert judge_change(facts(unit=changes), DAEMON, NOBODY, False) == []
 
 
 def test_no_systemd():
     """Where systemd knows no containerd.service, the unit that runs instead is named."""
-    found = judge_change({**facts(), "unit": {}, "other_units": ["k3s.service"]}, NOBODY, True)
+    found = judge_change({**facts(), "unit": {}, "other_units": ["k3s.service"]}, DAEMON, NOBODY, True)
 
     assert "not known to systemd; k3s.service is active" in found[0]["observed"]
 
@@ -55,16 +57,18 @@ def test_no_systemd():
 )
 def test_units_that_restart_too(dependents, refused):
     """Active units that systemd restarts together with containerd are named, kubelet excepted."""
-    assert ids(judge_change({**facts(), "dependents": dependents}, NOBODY, True)) == refused
+    assert ids(judge_change({**facts(), "dependents": dependents}, DAEMON, NOBODY, True)) == refused
 
 
 def test_dead_cri_and_owner_and_relative_globs():
     """Every reason is reported at once."""
     node = facts(cri={"serving": False, "error": "UNIMPLEMENTED: unknown service"})
 
-    found = judge_change(
-        {**node, "relative_globs": ["/f: conf.d/*"]}, Owner("k3s", "path", "use registries.yaml"), True
-    )
+    node["relative_globs"] = ["/f: conf.d/*"]
+    k3s = Owner("k3s", "path", "use registries.yaml")
+
+    found = judge_change(node, DAEMON, k3s, True)
 
     assert ids(found) == ["containerd.config_owned", "containerd.cri_not_serving", "containerd.import_relative"]
     assert found[0]["remedy"] == "use registries.yaml"
+    assert ids(judge_change(node, parse_version("1.7.24"), k3s, True)) == ids(found)[:2]

@@ -117,6 +117,13 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
         pytest.param("1.7.24", b"\nversion = 3\n", "containerd.config_version", "line 2: version = 3", id="version-3"),
         pytest.param("1.7.24", b'version = "2"\n', "containerd.config_invalid", "line 1: version is '2'", id="text"),
         pytest.param(
+            "1.7.24",
+            b"version = 2\n[plugins.cri]\n",
+            "containerd.config_invalid",
+            "line 2: plugins.cri, a name of version 1",
+            id="short-plugin-name",
+        ),
+        pytest.param(
             "1.7.24", b'disabled_plugins = ["cri"]\n', "containerd.cri_disabled", "line 1: 'cri' in", id="package-stub"
         ),
     ],
@@ -269,11 +276,12 @@ def test_a_missing_import_is_refused():
     assert [item["id"] for item in plan.findings] == ["containerd.import_missing"]
 
 
-def test_a_newer_drop_in_is_refused_from_2_3():
-    """containerd#12891: 2.3 does not start with a drop-in of a higher version than the main file."""
+def test_a_newer_drop_in_is_refused_by_2_3():
+    """containerd#12891: 2.3.0 to 2.3.4 do not start with a drop-in of a higher version than the main file."""
     plan = present(b"version = 2\n", "2.3.4", drop=b"version = 3\n")
 
     assert [item["id"] for item in plan.findings] == ["containerd.import_version"]
+    assert present(b"version = 2\n", "2.3.7", drop=b"version = 3\n").findings == []
 
 
 @pytest.mark.parametrize(
