@@ -31,13 +31,23 @@ ANSWER_S = 1  # of the time for the daemon, kept for the way back
 UNKNOWN = "could not be validated by the daemon in a sandbox: "
 LOG = "/run/portcullis-containerd.log"
 LOG_LINES, LINE_CHARACTERS = 12, 500
-_LOG_TIME = re.compile(r'time="[^"]*"|"time":"[^"]*"')
+_LOG_TIME = re.compile(r'\bt(?:ime)?="[^"]*"|"time":"[^"]*"')
 TELLING_LOG = re.compile(
     r"level=(error|fatal|panic|warning)|\"level\":\"(error|fatal|panic|warning)|^containerd: |panic:"
 )
 
 # What systemd says to this one start of the unit (systemd.exec(5), sd_notify(3)).
-START_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "INVOCATION_ID")
+START_VARIABLES = (
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "SYSTEMD_EXEC_PID",
+)
 # Keys whose directory holds content, or programs that the daemon launches or loads at start.
 COVERED_KEYS = ("root_path", "plugin_path")
 COVERED_PATHS = (("root",), ("state",), ("plugin_dir",))

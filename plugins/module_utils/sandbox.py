@@ -4,8 +4,8 @@
 
 The copy has the machine's directories under an overlay whose upper side is memory: what is written, made or removed in
 it goes with it. Sockets of the machine cannot be reached through an overlay, so that no service of the machine is
-talked to. Devices (but null, zero, full and the random ones), /run, network, IPC and processes are its own; /sys is
-read-only and has the machine's cgroups in it.
+talked to. Devices (but null, zero, full and the random ones), /run, network, IPC and processes are its own; /sys
+with the machine's cgroups and /proc/sys are read-only.
 
 A copy is the child of the process that made it. It is PID 1 of its PID namespace, and dies with its parent
 (PR_SET_PDEATHSIG): the kernel then ends its processes and, with the last one, its mounts.
@@ -172,9 +172,10 @@ def _answer(copy, deadline, timeout_s):
         if not part:
             break
         octets += part
-    if not octets:
+    try:
+        answer = json.loads(octets)
+    except ValueError:
         return SandboxError("the process in the sandbox was killed")
-    answer = json.loads(octets)
     return SandboxError(answer["error"]) if answer["error"] else answer["result"]
 
 
@@ -279,3 +280,6 @@ def _open_network():
     for family in ("ipv4", "ipv6"):
         with contextlib.suppress(OSError), open(f"/proc/sys/net/{family}/ip_nonlocal_bind", "w") as stream:
             stream.write("1")
+    # The rest of it is the machine's.
+    mount("/proc/sys", "/proc/sys", None, MS_BIND)
+    mount(None, "/proc/sys", None, MS_REMOUNT | MS_BIND | MS_RDONLY)

@@ -21,6 +21,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.sandbox import (
     SandboxError,
     cover,
     disk_mounts,
+    mount,
     run_in_copies,
 )
 
@@ -131,6 +132,38 @@ def test_cgroups_devices_and_run_are_protected():
     assert found["run"] == []
     assert found["cgroups"]
     assert found["errno"] == errno.EROFS
+
+
+@needs_root
+def test_kernel_settings_are_read_only():
+    def attempt():
+        try:
+            Path("/proc/sys/vm/overcommit_memory").write_text("0")
+        except OSError as error:
+            return error.errno
+
+    assert answer(attempt) == errno.EROFS
+
+
+@needs_root
+def test_a_directory_with_a_file_system_of_its_own():
+    """/var and the like; a copy of a copy, where one can be mounted. A third overlay is more than the kernel stacks."""
+    point = Path("/var/tmp")  # noqa: S108 - of a copy
+
+    def change_and_look():
+        names = sorted(os.listdir(point))
+        (point / "new").write_text("x")
+        return names, str(answer(lambda: 1))
+
+    def outer():
+        mount("tmpfs", str(point), "tmpfs")
+        (point / "there").write_text("x")
+        return answer(change_and_look), sorted(os.listdir(point))
+
+    (names, too_deep), after = answer(outer)
+
+    assert (names, after) == (["there"], ["there"])
+    assert "mount overlay" in too_deep
 
 
 @needs_root
