@@ -9,6 +9,8 @@ import fnmatch
 import json
 import os
 import re
+import socket
+import struct
 
 from .containerd_toml import ScanError, decode_string, scan, strings_in
 from .cri import CriClient, CriError
@@ -25,15 +27,13 @@ from .probe import (
 )
 
 UNIT = "containerd.service"
-# Units that run a containerd of their own.
-OTHER_UNITS = (
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "k0scontroller.service",
-    "k0sworker.service",
-    "snap.microk8s.daemon-containerd.service",
+KUBELET_UNIT = "kubelet.service"
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
+# Sockets of a containerd that is part of something else: k3s and RKE2, k0s, MicroK8s.
+OTHER_SOCKETS = (
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
 )
 UNIT_PROPERTIES = (
     "Id",
@@ -49,7 +49,7 @@ UNIT_PROPERTIES = (
     "ConsistsOf",
 )
 # Paths that only a certain owner of the configuration has.
-MARKS = ("/etc/eks", "/usr/bin/nodeadm", "/etc/k0s/containerd.toml")
+MARKS = ("/usr/bin/nodeadm", "/etc/eks/containerd", "/home/kubernetes/kube-env", "/opt/azure/containers")
 CRI_TIMEOUT_S = 10
 MAX_IMPORTS = 200
 MAX_HOSTS = 2000
@@ -61,21 +61,21 @@ def observe(config_file, registry_config_path):
     :param config_file: the path that the user gave, empty for what the daemon reads.
     :param registry_config_path: the registry directory that may become effective.
     """
-    units = read_units((UNIT, *OTHER_UNITS))
-    unit = units.get(UNIT, {})
-    argv, daemon_config = command_line(unit)
+    name, unit, pid = find_daemon()
+    argv = command_line(pid)
+    daemon_config = flag_value(argv, "config", "c") or DEFAULT_CONFIG
     files = read_files(config_file or daemon_config)
-    socket = flag_value(argv, "address", "a") or socket_of(files["files"]) or DEFAULT_SOCKET
-    binary = find_binary(int(unit.get("MainPID") or 0))
-    cri = ask_cri(socket)
+    address = flag_value(argv, "address", "a") or socket_of(files["files"]) or DEFAULT_SOCKET
+    binary = find_binary(pid)
+    cri = ask_cri(address)
     return {
         "binary": binary,
         "version": cri["version"] or version_of(binary),
+        "unit_name": name,
         "unit": unit,
-        "other_units": sorted(name for name in OTHER_UNITS if units.get(name, {}).get("ActiveState") == "active"),
         "dependents": active_dependents(unit),
         "daemon_config": daemon_config,
-        "socket": socket,
+        "socket": address,
         "cri": cri,
         "os": parse_os_release(read_text("/etc/os-release") or ""),
         "marks": [path for path in MARKS if os.path.exists(path)],
@@ -84,17 +84,65 @@ def observe(config_file, registry_config_path):
     }
 
 
-def command_line(unit):
-    """Return the arguments of the running daemon (empty when it does not run) and the file that they make it read."""
+def find_daemon():
+    """Find the containerd that kubelet uses, else the one of its own unit, else one that is part of something else.
+
+    :returns: name and properties of the unit that a restart would restart, and the pid of containerd itself (0: none).
+    """
+    units = read_units((UNIT, KUBELET_UNIT))
+    unit = units.get(UNIT, {})
     pid = int(unit.get("MainPID") or 0)
-    argv = (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
-    return argv, flag_value(argv, "config", "c") or DEFAULT_CONFIG
+    endpoint = kubelet_endpoint(command_line(int(units.get(KUBELET_UNIT, {}).get("MainPID") or 0)))
+    for path in filter(None, (endpoint, *(() if pid else OTHER_SOCKETS))):
+        peer = listener(path)
+        if peer and peer != pid:
+            name = unit_of(read_text(f"/proc/{peer}/cgroup") or "")
+            return name or UNIT, read_units((name,)).get(name, {}) if name else {}, peer
+    return UNIT, unit, pid
+
+
+def kubelet_endpoint(argv):
+    """Return the path of the socket that kubelet talks to, empty when it does not say."""
+    endpoint = flag_value(argv, "container-runtime-endpoint", "")
+    if not endpoint:
+        text = read_text(flag_value(argv, "config", "") or KUBELET_CONFIG) or ""
+        match = re.search(r"""^containerRuntimeEndpoint:\s*["']?([^\s"'#]+)""", text, re.MULTILINE)
+        endpoint = match.group(1) if match else ""
+    return endpoint[len("unix://") :] if endpoint.startswith("unix://") else endpoint
+
+
+def listener(path):
+    """Return the pid of the process that listens on a Unix socket, 0 when none does (SO_PEERCRED, unix(7))."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(CRI_TIMEOUT_S)
+        try:
+            connection.connect(path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return 0
+    return struct.unpack("3i", credentials)[0]
+
+
+def unit_of(cgroups):
+    """Return the systemd service that a process belongs to, empty when none, from the text of its cgroup file."""
+    for line in filter(None, cgroups.splitlines()):
+        hierarchy, controllers, path = line.split(":", 2)
+        services = [part for part in path.split("/") if part.endswith(".service")]
+        if services and (hierarchy == "0" or controllers == "name=systemd"):
+            return services[-1]
+    return ""
+
+
+def command_line(pid):
+    """Return the arguments of a process, none when it is gone."""
+    return (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
 
 
 def daemon_socket():
     """Return the socket of the running daemon, from its command line, else its files, else the default."""
-    argv, config_file = command_line(read_units((UNIT,)).get(UNIT, {}))
-    return flag_value(argv, "address", "a") or socket_of(read_files(config_file)["files"]) or DEFAULT_SOCKET
+    argv = command_line(find_daemon()[2])
+    files = read_files(flag_value(argv, "config", "c") or DEFAULT_CONFIG)["files"]
+    return flag_value(argv, "address", "a") or socket_of(files) or DEFAULT_SOCKET
 
 
 def read_units(names):
@@ -228,11 +276,11 @@ def socket_of(files):
     return found
 
 
-def ask_cri(socket):
+def ask_cri(address):
     """Return whether CRI serves, and the registry directory that the daemon has loaded (None when it does not say)."""
     found = {"serving": False, "error": "", "code": "", "version": "", "conditions": [], "loaded_config_path": None}
     try:
-        with CriClient(socket, timeout_s=CRI_TIMEOUT_S) as client:
+        with CriClient(address, timeout_s=CRI_TIMEOUT_S) as client:
             found["version"] = client.version()["runtime_version"]
             status = client.status(verbose=True)
     except CriError as error:
@@ -256,10 +304,10 @@ def loaded_config_path(info):
         return None
 
 
-def running_containers(socket):
+def running_containers(address):
     """Return C({id: {name, pid, started}}) of the running containers; C(started) tells a reused pid apart."""
     found = {}
-    with CriClient(socket, timeout_s=CRI_TIMEOUT_S) as client:
+    with CriClient(address, timeout_s=CRI_TIMEOUT_S) as client:
         for container in client.containers():
             if container["state"] != "CONTAINER_RUNNING":
                 continue

@@ -33,7 +33,7 @@ def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) 
                 "containerd.cri_not_serving",
                 f"CRI at {facts['socket']} does not serve: {facts['cri']['error']}",
                 "CRI serving before the change, so that a failure afterwards has one cause",
-                "repair containerd first: journalctl -u containerd shows why its CRI plugin did not load",
+                f"repair containerd first: journalctl -u {facts['unit_name']} shows why its CRI plugin did not load",
             )
         )
     if facts["relative_globs"] and not daemon.globs_from_parent:
@@ -49,15 +49,14 @@ def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) 
 
 
 def _judge_restart(facts: dict) -> list[dict]:
-    unit = facts["unit"]
+    name, unit = facts["unit_name"], facts["unit"]
     if unit.get("ActiveState") != "active" or unit.get("MainPID", "0") == "0":
-        others = f"; {', '.join(facts['other_units'])} is active" if facts["other_units"] else ""
         return [
             _blocker(
                 "containerd.unit_not_active",
-                f"containerd.service is {unit.get('ActiveState') or 'not known to systemd'}{others}",
-                "containerd.service active, so that it can be restarted and put back",
-                "start containerd.service, or write with restart=never and restart the daemon yourself",
+                f"{name} is {unit.get('ActiveState') or 'not known to systemd'}",
+                f"{name} active, so that it can be restarted and put back",
+                f"start {name}, or write with restart=never and restart the daemon yourself",
             )
         ]
     findings = []
@@ -65,9 +64,9 @@ def _judge_restart(facts: dict) -> list[dict]:
         findings.append(
             _blocker(
                 "containerd.kill_mode",
-                f"containerd.service has KillMode={unit.get('KillMode')}",
+                f"{name} has KillMode={unit.get('KillMode')}",
                 "KillMode=process, since a restart otherwise kills the shim of every pod",
-                "systemctl edit containerd: [Service] KillMode=process; or restart=never on a drained node",
+                f"systemctl edit {name}: [Service] KillMode=process; or restart=never on a drained node",
             )
         )
     dependents = [name for name in facts["dependents"] if name not in HARMLESS_DEPENDENTS]
@@ -75,9 +74,9 @@ def _judge_restart(facts: dict) -> list[dict]:
         findings.append(
             _blocker(
                 "containerd.restarts_others",
-                f"{', '.join(dependents)} would be restarted together with containerd.service",
-                "no active unit that requires, is bound to or is part of containerd.service",
-                "write with restart=never and restart containerd in a maintenance window of those units",
+                f"{', '.join(dependents)} would be restarted together with {name}",
+                f"no active unit that requires, is bound to or is part of {name}",
+                f"write with restart=never and restart {name} in a maintenance window of those units",
             )
         )
     return findings

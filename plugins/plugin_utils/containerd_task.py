@@ -151,7 +151,7 @@ class ConfigTask:
                 for write in self.plan.writes
             ],
             "note": {
-                "unit": "containerd.service",
+                "unit": self.facts["unit_name"],
                 "socket": self.facts["socket"],
                 "restart": self.will_restart,
                 "health_timeout": self.health_timeout,
@@ -168,6 +168,8 @@ class ConfigTask:
         result = {**predicted, **written}
         if result["cri_ready"] is None:
             result["cri_ready"] = predicted["cri_ready"]
+        if reason := result.pop("not_validated", None):
+            result["warnings"] = [*predicted.get("warnings", []), reason]
         if not written.get("recovered"):
             result.pop("recovered", None)
         if not written.get("backup"):

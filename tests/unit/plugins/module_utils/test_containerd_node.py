@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_node
@@ -11,7 +12,10 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     active_dependents,
     ask_cri,
     expand,
+    find_daemon,
     imports_in,
+    kubelet_endpoint,
+    listener,
     loaded_config_path,
     read_files,
     read_hosts,
@@ -19,6 +23,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     running_containers,
     socket_of,
     start_ticks,
+    unit_of,
     version_of,
 )
 
@@ -165,6 +170,70 @@ def test_version_of(monkeypatch):
 
     assert version_of("/usr/bin/containerd") == "1.6.20~ds1"
     assert version_of("") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("0::/system.slice/containerd.service\n", "containerd.service", id="v2"),
+        pytest.param("4:memory:/x\n1:name=systemd:/system.slice/k3s.service\n", "k3s.service", id="v1"),
+        pytest.param("0::/n1/system.slice/k8s-containerd.service/payload\n", "k8s-containerd.service", id="nested"),
+        pytest.param("0::/init.scope\n", "", id="no-service"),
+        pytest.param("", "", id="gone"),
+    ],
+)
+def test_unit_of(text, expected):
+    """The unit that runs a process is in its cgroup."""
+    assert unit_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "config", "expected"),
+    [
+        pytest.param(["kubelet", "--container-runtime-endpoint=unix:///run/a.sock"], "", "/run/a.sock", id="flag"),
+        pytest.param(["kubelet"], "containerRuntimeEndpoint: unix:///run/b.sock\n", "/run/b.sock", id="config"),
+        pytest.param(["kubelet"], 'x: 1\ncontainerRuntimeEndpoint: "/run/c.sock" # c\n', "/run/c.sock", id="quoted"),
+        pytest.param(["kubelet"], "kind: KubeletConfiguration\n", "", id="not-said"),
+    ],
+)
+def test_kubelet_endpoint(argv, config, expected, tmp_path):
+    """kubelet says which runtime it uses, by flag or configuration."""
+    path = tmp_path / "config.yaml"
+    path.write_text(config)
+
+    assert kubelet_endpoint([*argv, f"--config={path}"]) == expected
+
+
+def test_listener(tmp_path):
+    """The process behind a socket is known by its credentials."""
+    path = str(tmp_path / "s.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        assert listener(path) == os.getpid()
+    assert listener(str(tmp_path / "none.sock")) == 0
+
+
+def test_a_daemon_of_another_unit_is_found(monkeypatch):
+    """kubelet's endpoint leads to the containerd that matters, also beside a containerd.service."""
+    units = {
+        "containerd.service": "Id=containerd.service\nMainPID=11\n",
+        "kubelet.service": "Id=kubelet.service\nMainPID=22\n",
+        "k8s-containerd.service": "Id=k8s-containerd.service\nMainPID=33\nKillMode=process\n",
+    }
+    texts = {
+        "/proc/22/cmdline": "kubelet\0--container-runtime-endpoint\0unix:///run/k8s-containerd/containerd.sock\0",
+        "/proc/33/cgroup": "0::/system.slice/k8s-containerd.service\n",
+    }
+    show = lambda argv: (0, "\n".join(units[name] for name in argv[argv.index("--") + 1 :]), "")  # noqa: E731
+    monkeypatch.setattr(containerd_node, "run_command", show)
+    monkeypatch.setattr(containerd_node, "read_text", texts.get)
+    monkeypatch.setattr(containerd_node, "listener", {"/run/k8s-containerd/containerd.sock": 33}.get)
+
+    name, unit, pid = find_daemon()
+
+    assert (name, unit["KillMode"], pid) == ("k8s-containerd.service", "process", 33)
 
 
 def test_start_ticks():

@@ -25,8 +25,8 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
     return {
         "binary": "/usr/bin/containerd",
         "version": "1.6.20~ds1",
+        "unit_name": "containerd.service",
         "unit": {"LoadState": "loaded", "ActiveState": "active", "MainPID": "42", "KillMode": "process", **dict(unit)},
-        "other_units": [],
         "dependents": [],
         "config_file": MAIN,
         "daemon_config": MAIN,
