@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         result.update(task.prediction())
         if result.get("failed") or not task.needs_second_trip:
             return result
-        if self._task.check_mode:
+        if self._task.check_mode and (not task.plan.writes or arguments.get("validate") == "none"):
             return {**result, "changed": True}
         written = self._execute_module(
             module_args={**arguments, "_plan": json.dumps(task.node_plan())}, task_vars=task_vars

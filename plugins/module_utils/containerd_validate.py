@@ -19,10 +19,11 @@ import time
 
 from ._grpc import Channel, GrpcError
 from ._protobuf import INT64, STRING, Field, decode_message
-from .containerd_node import loaded_config_path, read_files
+from .containerd_apply import ApplyError
+from .containerd_node import loaded_config_path, read_files, read_units
 from .containerd_toml import decode_string, scan, strings_in
 from .cri import CriClient, CriError
-from .probe import DEFAULT_CONFIG, DEFAULT_SOCKET, SEARCH_PATH, flag_value
+from .probe import DEFAULT_CONFIG, DEFAULT_SOCKET, SEARCH_PATH, find_binary, flag_value
 from .sandbox import SandboxError, cover, run_in_copies
 
 TIMEOUT_S = 15
@@ -82,6 +83,41 @@ def command_of(pid, binary):
     for name in START_VARIABLES:
         environment.pop(name, None)
     return [path, *argv[1:-1]], environment
+
+
+def validate_plan(plan, mode):
+    """Try what a plan writes with the daemon of its unit.
+
+    :param plan: as for C(containerd_apply.apply).
+    :param mode: C(daemon), C(parse) or C(none).
+    :returns: C(validated), the mode that was carried out, and C(not_validated), why it could not be. Empty without
+        writes.
+    :raises ApplyError: the daemon refuses the files.
+    """
+    if not plan["writes"]:
+        return {}
+    if mode == "none":
+        return {"validated": mode}
+    note = plan["note"]
+    pid = int(read_units([note["unit"]]).get(note["unit"], {}).get("MainPID") or 0)
+    argv, environment = command_of(pid, find_binary(pid))
+    if config_file(argv) != note["config_file"]:
+        argv = [argv[0], "--config", note["config_file"]]
+    files = {
+        item["path"]: None if item["content"] is None else base64.b64decode(item["content"]) for item in plan["writes"]
+    }
+    tried = validate(argv, environment, files, config_path=note["config_path"], boot=mode == "daemon")
+    if tried["ok"] is None:
+        return {"validated": "none", "not_validated": tried["problems"][0]}
+    if not tried["ok"]:
+        problems = "; ".join(tried["problems"])
+        raise ApplyError(
+            f"containerd does not accept the new configuration: {problems}; it was tried in a sandbox, nothing was "
+            "changed",
+            log=tried["daemon_says"].splitlines(),
+            changed=False,
+        )
+    return {"validated": mode}
 
 
 def validate(argv, environment, files, *, config_path=None, boot=True, timeout_s=TIMEOUT_S):

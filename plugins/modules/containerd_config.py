@@ -45,6 +45,20 @@ options:
         and C(headers) stay in the configuration, where they keep working.
     type: bool
     default: true
+  validate:
+    description:
+      - How the files are validated on the node before they are live, in check mode too.
+      - V(daemon) starts the node's own containerd with them, in a throwaway copy of the node that has no network, no
+        content and no service of the node in reach, and asks it for its plugins and for CRI. The same is done with the
+        files as they are, and only what gets worse is a failure, in the daemon's own words. It takes less than a second
+        and leaves nothing behind.
+      - Where the node does not permit it (a copy needs namespaces and overlayfs), a warning says so, and the change
+        goes on, since the restart proves it too.
+      - V(parse) only lets containerd parse the files there.
+      - V(none) leaves the proof to the restart.
+    type: str
+    choices: [daemon, parse, none]
+    default: daemon
   restart:
     description:
       - V(auto) restarts the daemon when its effective configuration changes, and proves it.
@@ -73,14 +87,14 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Predicts the write and the restart; whether CRI serves afterwards is only known in a real run.
+    details: Predicts the write and the restart, and validates the files; nothing is written.
   diff_mode:
     support: full
     details: Credentials are masked.
   idempotent:
     support: full
 notes:
-  - A run without a change takes one trip to the node, a run with a change two.
+  - A run without a change takes one trip to the node, a run with a change two; in check mode as well.
 """
 
 EXAMPLES = r"""
@@ -162,6 +176,11 @@ findings:
   returned: when containerd is on the node
   type: list
   elements: dict
+validated:
+  description: How the files were validated before they were live; V(none) also where it was not possible.
+  returned: when a file is written
+  type: str
+  sample: daemon
 restarted:
   description: Whether the daemon was restarted, in check mode would be.
   returned: when containerd is on the node
@@ -185,7 +204,7 @@ recovered:
   type: str
 log:
   description: The telling lines of the daemon's log, without credentials.
-  returned: when the change was put back
+  returned: when the files were refused by the daemon, or the change was put back
   type: list
   elements: str
 diff:
@@ -201,6 +220,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.containerd_apply import ApplyError, apply, undo_records
 from ..module_utils.containerd_node import observe
+from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
 
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
@@ -209,6 +229,7 @@ ARGUMENT_SPEC = {
     "config_file": {"type": "path"},
     "registry_config_path": {"type": "path"},
     "convert_mirrors": {"type": "bool", "default": True},
+    "validate": {"type": "str", "choices": ["daemon", "parse", "none"], "default": "daemon"},
     "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "health_timeout": {"type": "int", "default": 60},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -228,11 +249,18 @@ def read(params):
     return facts
 
 
+def change(plan, mode, check_mode):
+    """Validate what is to be written, and write it unless in check mode."""
+    validated = validate_plan(plan, mode)
+    return {**validated, "changed": True} if check_mode else {**validated, **apply(plan)}
+
+
 def main():
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         if module.params["_plan"]:
-            module.exit_json(**apply(json.loads(module.params["_plan"])))
+            plan = json.loads(module.params["_plan"])
+            module.exit_json(**change(plan, module.params["validate"], module.check_mode))
         module.exit_json(changed=False, facts=read(module.params))
     except ApplyError as error:
         module.fail_json(msg=str(error), **error.result)

@@ -170,6 +170,8 @@ class ConfigTask:
             result["cri_ready"] = predicted["cri_ready"]
         if reason := result.pop("not_validated", None):
             result["warnings"] = [*predicted.get("warnings", []), reason]
+        if reason := result.pop("not_validated", None):
+            result["warnings"] = [*predicted.get("warnings", []), reason]
         if not written.get("recovered"):
             result.pop("recovered", None)
         if not written.get("backup"):

@@ -133,8 +133,9 @@ def test_change_repeat_and_undo(target):
     nothing = target.configure("state=absent")
 
     assert predicted["changed"] and changed["changed"] and not again["changed"]
-    for key in ("diff", "effective_config_path", "restarted", "config_file", "config_version", "owner"):
+    for key in ("diff", "effective_config_path", "restarted", "config_file", "config_version", "owner", "validated"):
         assert predicted[key] == changed[key], key
+    assert changed["validated"] == "daemon" and "warnings" not in changed
     assert changed["effective_config_path"] == DIRECTORY and changed["cri_ready"]
     assert after_pid != pid
     assert f'config_path = "{DIRECTORY}"' in after
@@ -176,6 +177,31 @@ def test_a_change_that_breaks_the_daemon_is_put_back(target, unit, reason):
     assert result["log"]
     assert target.config() == original
     assert "-rolled_back.json" in result["backup"]
+
+
+def test_what_the_daemon_refuses_is_never_live(target):
+    """An upgraded binary, not started yet, refuses the candidate: told in check mode too, and nothing is touched."""
+    etc, pid = target.etc(), target.daemon_pid()
+    script = f"""#!/bin/sh
+grep -q certs.d {CONFIG} && {{ echo "containerd: this release knows no certs.d" >&2; exit 1; }}
+exec /usr/bin/containerd.real "$@"
+"""
+    target.sh("cp -p /usr/bin/containerd /usr/bin/containerd.real; rm /usr/bin/containerd")
+    target.lab.ssh(NODE, ["install", "-m", "755", "/dev/stdin", "/usr/bin/containerd"], stdin=script)
+    try:
+        predicted = target.configure(check_mode=True)
+        refused = target.configure()
+        assert (target.etc(), target.daemon_pid()) == (etc, pid)
+        parsed = target.configure("validate=parse", check_mode=True)
+        unproven = target.configure("validate=none", check_mode=True)
+    finally:
+        target.sh("mv /usr/bin/containerd.real /usr/bin/containerd")
+
+    for result in (predicted, refused, parsed):
+        assert result["failed"] and not result["changed"] and not result["restarted"] and "diff" not in result
+        assert "containerd: this release knows no certs.d" in result["msg"]
+        assert "nothing was changed" in result["msg"]
+    assert unproven["changed"] and "validated" not in unproven
 
 
 def test_a_killed_run_is_completed_by_the_next(target):

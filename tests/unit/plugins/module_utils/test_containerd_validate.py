@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -14,12 +15,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import sandbox
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import ApplyError
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_validate import (
     command_of,
     judge,
     new_lines,
     trial,
     validate,
+    validate_plan,
 )
 from ansible_collections.portcullis.fleet.plugins.module_utils.sandbox import run_in_copies
 
@@ -462,6 +465,45 @@ def test_nothing_survives_a_killed_run(node):
 
     assert processes_of(node) == []
     assert listing(node.directory) == before
+
+
+def plan_of(node, text):
+    content = base64.b64encode(text.encode()).decode()
+    note = {"unit": "containerd.service", "config_file": str(node.config), "config_path": None}
+    return {"writes": [{"path": str(node.config), "expected_sha256": "", "content": content}], "note": note}
+
+
+@needs_daemon
+@debian_only
+@pytest.mark.parametrize("mode", ["daemon", "parse"])
+def test_a_plan(node, mode):
+    """The given file is tried, also where no unit runs that reads it."""
+    node.config.write_text(PLAIN)
+
+    assert validate_plan(plan_of(node, PLAIN + DIRECTORY), mode) == {"validated": mode}
+    with pytest.raises(ApplyError, match="containerd does not accept the new configuration") as caught:
+        validate_plan(plan_of(node, BOTH if mode == "daemon" else "[grpc"), mode)
+    assert caught.value.result["changed"] is False
+    assert caught.value.result["log"]
+
+
+@needs_daemon
+@debian_only
+def test_a_plan_that_is_not_to_be_tried(node):
+    assert validate_plan(plan_of(node, BOTH), "none") == {"validated": "none"}
+    assert validate_plan({**plan_of(node, BOTH), "writes": []}, "daemon") == {}
+
+
+@needs_daemon
+@debian_only
+def test_a_plan_that_cannot_be_tried(node):
+    """The module goes on, and says why."""
+    node.config.write_text(BOTH)
+
+    found = validate_plan(plan_of(node, BOTH + "# more\n"), "daemon")
+
+    assert found["validated"] == "none"
+    assert REFUSAL in found["not_validated"]
 
 
 def test_command_of_a_running_daemon(monkeypatch):

@@ -206,6 +206,19 @@ def test_outcome_of_a_roll_back():
     assert "diff" not in result and "recovered" not in result
 
 
+def test_what_could_not_be_validated_is_warned_of():
+    """The change goes on, and the reason shows no credential."""
+    content = f'version = 2\n[plugins."{OLD}".registry.configs.m.auth]\npassword = "hunter22"\n'
+    done = task(facts(content.encode()))
+    written = {"changed": True, "validated": "none", "not_validated": "no namespaces: hunter22", "cri_ready": True}
+
+    result = done.outcome(done.prediction(), written)
+
+    assert "no namespaces" in result["warnings"][-1]
+    assert "hunter22" not in str(result)
+    assert "not_validated" not in result
+
+
 def test_a_given_file_that_the_daemon_does_not_read_is_warned_of():
     """Editing another file than the daemon's is possible, but said."""
     result = task(facts(SET, daemon_config="/etc/other.toml")).prediction()
