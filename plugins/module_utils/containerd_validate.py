@@ -20,7 +20,7 @@ import time
 from ._grpc import Channel, GrpcError
 from ._protobuf import INT64, STRING, Field, decode_message
 from .containerd_apply import ApplyError
-from .containerd_node import loaded_config_path, read_files, read_units
+from .containerd_node import find_daemon, loaded_config_path, read_files
 from .containerd_toml import decode_string, scan, strings_in
 from .cri import CriClient, CriError
 from .probe import DEFAULT_CONFIG, DEFAULT_SOCKET, SEARCH_PATH, find_binary, flag_value
@@ -86,7 +86,7 @@ def command_of(pid, binary):
 
 
 def validate_plan(plan, mode):
-    """Try what a plan writes with the daemon of its unit.
+    """Try what a plan writes with the daemon of this node.
 
     :param plan: as for C(containerd_apply.apply).
     :param mode: C(daemon), C(parse) or C(none).
@@ -99,7 +99,7 @@ def validate_plan(plan, mode):
     if mode == "none":
         return {"validated": mode}
     note = plan["note"]
-    pid = int(read_units([note["unit"]]).get(note["unit"], {}).get("MainPID") or 0)
+    pid = find_daemon()[2]
     argv, environment = command_of(pid, find_binary(pid))
     if config_file(argv) != note["config_file"]:
         argv = [argv[0], "--config", note["config_file"]]

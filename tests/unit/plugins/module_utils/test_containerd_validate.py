@@ -469,7 +469,7 @@ def test_nothing_survives_a_killed_run(node):
 
 def plan_of(node, text):
     content = base64.b64encode(text.encode()).decode()
-    note = {"unit": "containerd.service", "config_file": str(node.config), "config_path": None}
+    note = {"config_file": str(node.config), "config_path": None}
     return {"writes": [{"path": str(node.config), "expected_sha256": "", "content": content}], "note": note}
 
 
