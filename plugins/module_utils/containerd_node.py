@@ -49,7 +49,13 @@ UNIT_PROPERTIES = (
     "ConsistsOf",
 )
 # Paths that only a certain owner of the configuration has.
-MARKS = ("/usr/bin/nodeadm", "/etc/eks/containerd", "/home/kubernetes/kube-env", "/opt/azure/containers")
+MARKS = (
+    "/usr/bin/nodeadm",
+    "/etc/eks/containerd",
+    "/home/kubernetes/kube-env",
+    "/etc/modules-load.d/kubespray-br_netfilter.conf",
+    "/opt/azure/containers",
+)
 CRI_TIMEOUT_S = 10
 MAX_IMPORTS = 200
 MAX_HOSTS = 2000

@@ -52,6 +52,11 @@ class Daemon:
         return self.version < (2,)
 
     @property
+    def reads_default_hosts(self) -> bool:
+        """1.6.17 is the first that looks at C(_default) below the registry directory (config_unix.go)."""
+        return self.version >= (1, 6, 17)
+
+    @property
     def refuses_bom(self) -> bool:
         return self.version >= (2,)
 

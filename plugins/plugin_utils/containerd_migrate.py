@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from .containerd_edit import apply_splices, remove_table
 from .containerd_effective import Daemon, Registry, registry_tables
 from .containerd_files import ConfigFile, read_config
-from .containerd_hosts import FILE_NAME, HostsFile, directory_name, render, same_hosts
+from .containerd_hosts import DEFAULT_NAMESPACE, FILE_NAME, HostsFile, directory_name, render, same_hosts
 from .containerd_mirrors import convert
 
 # Docker's layout, which containerd reads where there is no hosts.toml (loadCertFiles).
@@ -59,6 +59,14 @@ def migrate(configs: list[ConfigFile], daemon: Daemon, registry: Registry, direc
         ("containerd.mirrors_not_convertible", problem, "convert it by hand and remove it from the configuration")
         for problem in conversion.problems
     ]
+    if DEFAULT_NAMESPACE in conversion.files and not daemon.reads_default_hosts:
+        migration.problems.append(
+            (
+                "containerd.mirrors_not_convertible",
+                f'registry.mirrors."*" needs {DEFAULT_NAMESPACE}, which this containerd does not read yet',
+                "upgrade containerd to 1.6.17 or later, or name each registry under mirrors instead of the wildcard",
+            )
+        )
     sources = sorted({*registry.mirrors.values(), *registry.tls.values()})
     for hosts in conversion.files.values():
         _place(migration, conversion.keys[hosts.namespace], hosts, directory, sources)

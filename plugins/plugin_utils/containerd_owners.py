@@ -5,18 +5,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ADMINISTRATOR = "administrator"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """C(remedy) names the lever of an owner that writes the file anew; empty when the file may be edited."""
+    """Who writes the file, and how that is known.
+
+    remedy: the lever of an owner that writes the file anew; empty when the file may be edited.
+    caution: what to know of an owner whose file may be edited.
+    """
 
     name: str
     evidence: str = ""
     remedy: str = ""
+    caution: str = ""
 
 
 # By path of the file that the daemon reads.
@@ -42,11 +47,30 @@ _BY_OS = {
     "nixos": "set virtualisation.containerd.settings in the NixOS configuration and rebuild",
 }
 _BY_MARK = {
-    "/usr/bin/nodeadm": (
-        "nodeadm",
-        "set spec.containerd.config in the NodeConfig of the instance's user data",
+    "/usr/bin/nodeadm": Owner(
+        "nodeadm", remedy="set spec.containerd.config in the NodeConfig of the instance's user data"
+    ),
+    "/etc/eks/containerd": Owner(
+        "eks-bootstrap", remedy="pass --containerd-config-file to /etc/eks/bootstrap.sh in the instance's user data"
+    ),
+    "/home/kubernetes/kube-env": Owner(
+        "gke", remedy="set the node pool's containerd configuration with gcloud container node-pools update"
+    ),
+    "/etc/modules-load.d/kubespray-br_netfilter.conf": Owner(
+        "kubespray",
+        caution="it writes the file again at each run: set containerd_registries_mirrors there too",
+    ),
+    "/opt/azure/containers": Owner(
+        "aks", caution="AKS writes the file when it makes or upgrades the node: run again after each node image upgrade"
     ),
 }
+# Tools that leave their name in what they render. Group 1 is the name.
+_BY_COMMENT = re.compile(
+    r"^[ \t]*#.*?\b(ansible(?: managed)?|kubespray|puppet|chef|salt|terraform|cloud-init|nodeadm|kubekey|sealos)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_GENERATED = re.compile(r"^[ \t]*#.*?\b(generated|managed by|do not edit|overwritten)\b", re.IGNORECASE | re.MULTILINE)
+_HEAD = re.compile(r"\A\ufeff?(?:[ \t]*(?:#[^\n]*)?(?:\n|\Z))*")
 _K0S_MANAGED = re.compile(r"\A\ufeff?#\s*k0s_managed\s*=\s*true\b")
 
 
@@ -66,8 +90,22 @@ def find_owner(config_file: str, text: str, os_id: str, marks: list[str]) -> Own
         return Owner(os_id, f"os-release says ID={os_id}", _BY_OS[os_id])
     for mark in marks:
         if mark in _BY_MARK:
-            name, remedy = _BY_MARK[mark]
-            return Owner(name, f"{mark} exists and writes {config_file} at each boot", remedy)
+            return replace(_BY_MARK[mark], evidence=f"{mark} exists")
+    return _find_by_content(config_file, text)
+
+
+def _find_by_content(config_file: str, text: str) -> Owner:
+    """Recognise tools that render the file only when they are run: an edit holds until then."""
+    # Only the comments above the first key speak of the whole file.
+    text = _HEAD.match(text).group()
+    again = "it writes the file again when it is run: make the same setting there"
+    if match := _BY_COMMENT.search(text):
+        line = text.count("\n", 0, match.end()) + 1
+        return Owner(match.group(1).lower(), f"{config_file} line {line} names it", caution=again)
+    if match := _GENERATED.search(text):
+        line = text.count("\n", 0, match.end()) + 1
+        caution = "a generated file may be written again: make the same setting in its source"
+        return Owner("unknown generator", f"{config_file} line {line}: {match.group().strip()}", caution=caution)
     return Owner(ADMINISTRATOR)
 
 

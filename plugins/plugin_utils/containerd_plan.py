@@ -105,6 +105,7 @@ def plan_present(
     if is_wanted and not _legacy(plan.before, daemon):
         _warn_of_list(plan)
         return plan
+    _warn_of_missing_version(plan, configs[0], daemon)
     try:
         directory = RegistryDirectory(wanted, (hosts or {}).get(wanted, {}))
         edited = _migrated(plan, configs, daemon, options, directory)
@@ -240,6 +241,19 @@ def _legacy(registry: Registry, daemon: Daemon) -> list[str]:
     if daemon.refuses_tls_beside_config_path:
         tables.append(("configs.*.tls", registry.tls))
     return [f"registry.{kind} for {name} in {path}" for kind, names in tables for name, path in sorted(names.items())]
+
+
+def _warn_of_missing_version(plan: Plan, main: ConfigFile, daemon: Daemon) -> None:
+    """Say that tables are read by nobody: without a version, 1.x takes short names only and 2.0 to 2.2 migrate none."""
+    if not main.has_statements or main.values.get("version", 0) >= 2 or daemon.migrates_each_file:
+        return
+    ignored = (GRPC_CRI, IMAGES) if daemon.version < (2,) else (V1_CRI, GRPC_CRI)
+    found = sorted(name for name in main.values.get("plugins", {}) if name in ignored)
+    if found:
+        plan.warnings.append(
+            f"{main.path} has no version, so containerd takes it for version 1 and ignores {', '.join(found)}; if that "
+            "is no wish, add version = 2 at its top"
+        )
 
 
 def _warn_of_list(plan: Plan) -> None:

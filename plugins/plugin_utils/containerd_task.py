@@ -122,6 +122,8 @@ class ConfigTask:
 
     def _warnings(self) -> list[str]:
         warnings = list(self.plan.warnings)
+        if self.owner.caution and self.plan.writes:
+            warnings.append(f"{self.owner.name}: {self.owner.evidence}; {self.owner.caution}")
         if self.facts["config_file"] != self.facts["daemon_config"]:
             warnings.append(
                 f"the running daemon reads {self.facts['daemon_config']}, not the given {self.facts['config_file']}"
@@ -168,8 +170,6 @@ class ConfigTask:
         result = {**predicted, **written}
         if result["cri_ready"] is None:
             result["cri_ready"] = predicted["cri_ready"]
-        if reason := result.pop("not_validated", None):
-            result["warnings"] = [*predicted.get("warnings", []), reason]
         if reason := result.pop("not_validated", None):
             result["warnings"] = [*predicted.get("warnings", []), reason]
         if not written.get("recovered"):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_owners import ADMINISTRATOR, find_owner
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_owners import (
+    ADMINISTRATOR,
+    find_locked,
+    find_owner,
+)
 
 ETC = "/etc/containerd/config.toml"
 
@@ -38,6 +42,7 @@ ETC = "/etc/containerd/config.toml"
         pytest.param(("/nix/store/abc-containerd.toml", "", "nixos", []), "nix", "rebuild", id="nixos"),
         pytest.param((ETC, "", "amzn", ["/usr/bin/nodeadm"]), "nodeadm", "NodeConfig", id="al2023"),
         pytest.param((ETC, "version = 2\n", "debian", []), ADMINISTRATOR, "", id="own"),
+        pytest.param((ETC, "a = 1\n# generated\n", "debian", []), ADMINISTRATOR, "", id="comment-of-a-key"),
     ],
 )
 def test_find_owner(node, name, lever):
@@ -47,3 +52,39 @@ def test_find_owner(node, name, lever):
     assert owner.name == name
     assert lever in owner.remedy
     assert bool(owner.remedy) == (name != ADMINISTRATOR)
+
+
+@pytest.mark.parametrize(
+    ("text", "marks", "name", "evidence"),
+    [
+        pytest.param("# Ansible managed\nversion = 2\n", [], "ansible managed", "line 1 names it", id="ansible"),
+        pytest.param(
+            "version = 2\n",
+            ["/etc/modules-load.d/kubespray-br_netfilter.conf"],
+            "kubespray",
+            "kubespray-br_netfilter.conf exists",
+            id="kubespray",
+        ),
+        pytest.param("#\n# DO NOT EDIT\n", [], "unknown generator", "line 2: # DO NOT EDIT", id="generated"),
+        pytest.param("version = 2\n", ["/opt/azure/containers"], "aks", "/opt/azure/containers exists", id="aks"),
+    ],
+)
+def test_owners_whose_file_may_be_edited(text, marks, name, evidence):
+    """An edit that holds until the owner is run again is made, with a caution."""
+    owner = find_owner(ETC, text, "ubuntu", marks)
+
+    assert (owner.name, owner.remedy) == (name, "")
+    assert evidence in owner.evidence and owner.caution
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        pytest.param("/etc/containerd/conf.d/99-nvidia.toml", "NVIDIA", id="nvidia"),
+        pytest.param("/run/k0s/containerd-cri.toml", "k0s", id="k0s"),
+        pytest.param("/etc/containerd/conf.d/10-mine.toml", "", id="own"),
+    ],
+)
+def test_find_locked(path, reason):
+    """Imported files that a program writes at each start are not edited."""
+    assert reason in find_locked([path]).get(path, "")

@@ -230,6 +230,14 @@ def test_existing_hosts_files(existing, finding, written):
     assert not finding or finding in plan.findings[0]["observed"]
 
 
+def test_wildcard_mirrors_of_an_old_daemon():
+    """1.6.16 and older do not read _default, so a conversion would lose the mirrors."""
+    content = MIRRORS.replace(b'"docker.io"', b'"*"')
+
+    assert [item["id"] for item in present(content, "1.6.16", "/c").findings] == ["containerd.mirrors_not_convertible"]
+    assert present(content, "1.6.17", "/c").findings == []
+
+
 def test_hosts_files_that_come_into_effect():
     """What lay there unused is named, since pulls from those registries change too."""
     existing = {"/c": {"quay.io": HostsDirectory(("hosts.toml",), SAME)}}

@@ -175,6 +175,14 @@ def test_conversion_heeds_what_is_there():
     assert task(facts(MIRRORS), convert_mirrors="no").prediction()["findings"][0]["id"] == "containerd.mirrors_present"
 
 
+def test_a_tool_that_writes_the_file_again_is_warned_of():
+    """The edit is made, and the warning says where to make it last."""
+    result = task(facts(b"# Ansible managed\nversion = 2\n")).prediction()
+
+    assert result["changed"] and result["owner"] == "ansible managed"
+    assert "make the same setting there" in result["warnings"][0]
+
+
 def test_a_drop_in_of_another_program_is_not_edited():
     """The NVIDIA toolkit writes its copy of the CRI table again, so it is named instead."""
     nvidia = "/etc/containerd/conf.d/99-nvidia.toml"

@@ -1,0 +1,190 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Public reports of broken nodes, one test each, named after the report; numbers alone are containerd/containerd."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import (
+    Options,
+    check_directory,
+    plan_present,
+)
+
+MAIN = "/etc/containerd/config.toml"
+OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
+MIRROR = '"docker.io"]\nendpoint = ["https://m.example"]\n'
+
+
+def plan(text, version, wanted="/c", **imports):
+    files = {MAIN: text.encode(), **{f"/etc/containerd/{name}.toml": data.encode() for name, data in imports.items()}}
+    return plan_present(files, parse_version(version), Options(wanted))
+
+
+def after(found):
+    assert found.findings == []
+    return found.writes[-1].after.decode()
+
+
+@pytest.mark.parametrize("version", ["1.6.20", "1.7.34", "2.2.1", "2.2.7"])
+def test_5306_7844_12612_mirrors_beside_config_path(version):
+    """CRI is dead while the daemon stays up: the mirrors are converted, whoever sets the path."""
+    found = plan(
+        f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/c"\n[plugins."{OLD}".registry.mirrors.{MIRROR}',
+        version,
+    )
+
+    assert "mirrors" not in after(found)
+    assert [item["registry"] for item in found.converted] == ["docker.io"]
+
+
+def test_dragonfly_3372_literal_quoted_mirrors():
+    """Mirrors below a literal-quoted plugin name are mirrors."""
+    found = plan(f"version = 2\n[plugins.'{OLD}'.registry.mirrors.{MIRROR}", "1.7.34")
+
+    assert "mirrors" not in after(found)
+
+
+def test_dragonfly_helm_charts_191_second_registry_table():
+    """The existing table is edited in place, in whatever quotes it is written."""
+    assert after(plan(f"version = 2\n[plugins.'{OLD}'.registry]\n", "1.7.34")).count("registry]") == 1
+
+
+def test_6428_pasted_over_empty_default_tables():
+    """The empty tables of `config default` do not stand in the way."""
+    text = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = ""\n[plugins."{OLD}".registry.mirrors]\n'
+
+    assert tomllib.loads(after(plan(text, "1.7.34")))["plugins"][OLD]["registry"]["config_path"] == "/c"
+
+
+def test_deckhouse_13934_duplicate_tls_table():
+    """A table that is there twice is named with its line; the daemon would not start."""
+    table = f'[plugins."{OLD}".registry.configs.m.tls]\n'
+    found = plan(f'version = 2\n{table}ca_file = "/a"\n{table}', "1.7.34")
+
+    assert "line 4: Cannot declare" in found.findings[0]["observed"]
+
+
+def test_5837_7982_import_that_wipes_cri():
+    """On 1.x a drop-in with any CRI key has the whole table, so the path goes there."""
+    drop = f'version = 2\n[plugins."{OLD}".containerd]\nsnapshotter = "x"\n'
+    found = plan('version = 2\nimports = ["drop.toml"]\n', "1.7.34", drop=drop)
+
+    assert [write.path for write in found.writes] == ["/etc/containerd/drop.toml"]
+
+
+def test_12891_drop_in_with_a_higher_version():
+    """2.3.0 to 2.3.4 would not start again."""
+    found = plan("version = 2\n", "2.3.2", drop="version = 3\n")
+
+    assert found.findings[0]["id"] == "containerd.import_version"
+
+
+def test_kata_containers_12902_conf_d_is_not_always_on():
+    """A config.toml without imports does not read conf.d, so nothing is put there."""
+    found = plan("version = 3\n", "2.2.7")
+
+    assert [write.path for write in found.writes] == [MAIN]
+
+
+@pytest.mark.parametrize(
+    ("version", "table"), [("1.7.34", "[plugins.cri.registry]"), ("2.0.11", f'[plugins."{NEW}".registry]')]
+)
+def test_5236_missing_version(version, table):
+    """A file without a version gets the table that this daemon reads in it, and the missing line is mentioned."""
+    text = f'[plugins."{OLD}".containerd]\nsnapshotter = "x"\n'
+    found = plan(text, version)
+
+    assert table in after(found)
+    assert "has no version, so" in found.warnings[0]
+
+
+def test_ansible_role_containerd_24_setting_at_the_end_of_the_file():
+    """The key never lands in the table that happens to be the last one."""
+    text = f'version = 2\n[plugins."{OLD}".registry]\n[proxy_plugins]\n'
+
+    assert tomllib.loads(after(plan(text, "1.7.34")))["proxy_plugins"] == {}
+
+
+def test_containerd_shim_spin_386_old_key_on_2x():
+    """A version 3 file gets the table of 2.x, the old one would be ignored."""
+    assert f'"{NEW}".registry' in after(plan("version = 3\n", "2.1.9"))
+
+
+def test_nvidia_container_toolkit_1222_touch_nothing_else():
+    """Comments, order and every other line stay."""
+    text = f"# mine\nversion = 2 # two\n\n[plugins.\"{OLD}\"]   # odd\n  sandbox_image = 'p'\n\n[debug]\n"
+    lines = after(plan(text, "1.7.34")).splitlines()
+
+    assert [line for line in text.splitlines() if line not in lines] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("version = 2\n[a]\nb = {c = 1,}\n", 3), ("version = 2\n[a\n", 2), ("version = 2\nb = 1\nb = 2\n", 3)],
+)
+def test_k0s_6547_invalid_toml(text, line):
+    """An invalid file is refused with its line before anything restarts."""
+    assert f"line {line}: " in plan(text, "1.7.34").findings[0]["observed"]
+
+
+def test_7276_runtime_options_stay():
+    """SystemdCgroup and all other runtime options are what they were."""
+    text = f'version = 2\n[plugins."{OLD}".containerd.runtimes.runc.options]\nSystemdCgroup = true\n'
+    values = tomllib.loads(after(plan(text, "1.7.34")))["plugins"][OLD]
+
+    assert values["containerd"] == tomllib.loads(text)["plugins"][OLD]["containerd"]
+
+
+def test_k3s_5854_rendered_file_or_template():
+    """A template is named as one, not edited as if it were a configuration."""
+    found = plan('version = 2\n{{ template "base" . }}\n', "1.7.34")
+
+    assert found.findings[0]["id"] == "containerd.config_template"
+
+
+def test_k3s_9693_the_same_endpoint_twice():
+    """Endpoints that lead to the same place become one table: two would be an invalid file."""
+    text = f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = ["https://m", "https://m", "https://m/v2"]\n'
+
+    assert plan(text, "1.7.34").writes[0].after.count(b"[host.") == 1
+
+
+def test_5518_path_of_an_endpoint():
+    """A path without /v2 was used as it stands, and still is."""
+    text = f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = ["https://m/proxy"]\n'
+
+    assert b"override_path = true" in plan(text, "1.7.34").writes[0].after
+
+
+def test_pr_7016_byte_order_mark():
+    """1.x takes it and keeps it; 2.x refuses it, and so does the plan."""
+    text = "\ufeffversion = 2\n"
+
+    assert after(plan(text, "1.7.34")).startswith("\ufeff")
+    assert plan(text, "2.1.9").findings[0]["id"] == "containerd.byte_order_mark"
+
+
+def test_4381_11940_utf_16():
+    """What PowerShell writes is refused with the reason."""
+    files = {MAIN: "version = 2\n".encode("utf-16")}
+
+    found = plan_present(files, parse_version("1.7.34"), Options())
+
+    assert "UTF-16" in found.findings[0]["observed"]
+
+
+@pytest.mark.parametrize("version", ["1.7.34", "2.1.9"])
+def test_nri_plugins_pr_744_745_empty_file(version):
+    """An empty file gets a version and the whole table, no key at the root."""
+    values = tomllib.loads(after(plan("", version)))
+
+    assert set(values) == {"version", "plugins"}
+
+
+def test_12808_12415_12636_colon_list():
+    """Two directories are refused with the reason."""
+    assert "transfer service" in check_directory("/etc/containerd/certs.d:/etc/docker/certs.d")
