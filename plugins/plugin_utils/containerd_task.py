@@ -16,6 +16,9 @@ from .containerd_owners import find_locked, find_owner
 from .containerd_plan import Options, Plan, Write, plan_present, plan_restore
 from .containerd_secrets import find_secrets, mask
 
+# Conditions of the CRI status that must hold after a restart when they held before.
+PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
+
 
 class ConfigTask:
     """One run on one node: what was read, the plan, and the result in the documented keys."""
@@ -158,7 +161,8 @@ class ConfigTask:
                 "restart": self.will_restart,
                 "health_timeout": self.health_timeout,
                 "config_path": self.plan.after.config_path if self.plan.after else None,
-                "conditions": self.facts["cri"]["conditions"],
+                # Others, such as ContainerdHasNoDeprecationWarnings, may change with any restart.
+                "conditions": [name for name in self.facts["cri"]["conditions"] if name in PROVEN_CONDITIONS],
                 "undo": self.state == "absent",
                 "config_file": self.facts["config_file"],
                 "remove_directories": undo["directories"],

@@ -36,7 +36,7 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
             "error": "",
             "code": "",
             "version": "1.6.20~ds1",
-            "conditions": ["NetworkReady", "RuntimeReady"],
+            "conditions": ["ContainerdHasNoDeprecationWarnings", "NetworkReady", "RuntimeReady"],
             "loaded_config_path": "",
             **dict(cri),
         },
