@@ -35,7 +35,7 @@ class Traces:
 
 def traces(name: str) -> Traces:
     """Look for them now."""
-    mark = f"portcullis-{name}"
+    mark = f"portcullis-{name}-"
     state = Lab.open(name).directory
     links = json.loads(subprocess.check_output(["ip", "-json", "link"], text=True))
     mounts = [
@@ -44,7 +44,7 @@ def traces(name: str) -> Traces:
     found = {
         int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and belongs(path, mark, str(state))
     }
-    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{mark}")]
+    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{mark}*")]
     return Traces(
         frozenset(mounts),
         frozenset(link["ifname"] for link in links),
@@ -214,7 +214,7 @@ def test_node_add_and_remove(own: Lab):
     assert own.kubectl("get", "node", "w3", check=False).returncode == 1
     assert "w3" not in own.inventory_path.read_text()
     assert not (own.directory / "nodes/w3").exists()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/portcullis-{NAME}/node-w3"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/portcullis-{NAME}-*/node-w3"))
     assert "10.244.5." not in own.run("ip", "route").stdout
     assert own.problems() == []
 
@@ -286,6 +286,7 @@ def test_a_dead_part_is_named(small: Lab):
     with pytest.raises(LabError, match="kube-scheduler has ended: run `down`"):
         Lab.open(small.name).up()
     assert small.down(unless_whole=True)
+    assert small.problems() == ["lab labsmall does not exist"]
 
 
 @pytest.mark.parametrize("after_s", [0.15, 0.25, 0.4, 0.7, 1.2, 2.5, 5.0])

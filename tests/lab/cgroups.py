@@ -96,9 +96,10 @@ def members(directories: Iterable[str]) -> set[int]:
     """The processes in these cgroups and below, by their numbers here."""
     found: set[int] = set()
     for directory in map(Path, directories):
-        for file in directory.rglob("cgroup.procs"):
+        # os.walk passes over what is removed while it walks.
+        for path, _, _ in os.walk(directory):
             try:
-                found |= {int(word) for word in file.read_text().split()}
+                found |= {int(word) for word in Path(path, "cgroup.procs").read_text().split()}
             except OSError:  # removed, or a threaded cgroup, since it was listed
                 continue
     return found - {0}

@@ -164,6 +164,7 @@ class Lab:
                 return False
             self._namespace.destroy()
             shutil.rmtree(self.directory)
+            self._store.read()  # nothing is left of it: this object may bring the lab up again
             host.restore_limit()
         return True
 

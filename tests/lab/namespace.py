@@ -6,6 +6,7 @@ network is not touched.
 
 import ctypes
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -65,7 +66,8 @@ class Namespace:
     def create(self) -> None:
         """Make the namespaces and the cgroups, with the network set up in them."""
         found = cgroups.hierarchies()
-        lab = f"portcullis-{self._store.directory.name}"
+        # A name of its own: labs of one name may exist in several state folders, and `down` ends all in its cgroups.
+        lab = f"portcullis-{self._store.directory.name}-{secrets.token_hex(4)}"
         roots = [str(hierarchy.mountpoint / lab) for hierarchy in found]
         switched_on = cgroups.v2_controllers_to_enable() if cgroups.is_v2(found) else []
         with self._store.change() as state:
