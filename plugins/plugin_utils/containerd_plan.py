@@ -12,6 +12,7 @@ from ..module_utils.finding import BLOCKER, finding
 from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_string
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
 from .containerd_files import ConfigFile, UnreadableError, read_config
+from .containerd_judge import judge_configs, judge_imports
 from .containerd_migrate import HostsDirectory, RegistryDirectory, migrate
 
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
@@ -92,13 +93,16 @@ def plan_present(
     :param hosts: what is below registry directories already, by directory and name.
     """
     plan = Plan()
-    _refuse_missing_imports(plan, files)
+    for refusal in judge_imports(files):
+        plan.refuse(*refusal)
     try:
         configs = [read_config(path, content or b"", daemon) for path, content in files.items()]
     except UnreadableError as error:
         return plan.refuse(error.finding_id, str(error), "a configuration that this containerd accepts", error.remedy)
     plan.before = plan.after = _effective(configs, daemon)
-    if _judge(plan, configs, daemon).findings:
+    for refusal in judge_configs(configs, plan.before, daemon):
+        plan.refuse(*refusal)
+    if plan.findings:
         return plan
     wanted = options.registry_config_path or (plan.before.config_path if plan.before.is_set else DEFAULT_DIRECTORY)
     is_wanted = plan.before.is_set and plan.before.config_path == wanted
@@ -148,6 +152,8 @@ def _migrated(
     migration = migrate(configs, daemon, plan.before, directory)
     for finding_id, observed, remedy in migration.problems:
         plan.refuse(finding_id, observed, "mirrors and registry TLS that hosts.toml can say", remedy)
+    if plan.findings:
+        return configs
     plan.warnings += migration.notes
     plan.converted = migration.converted
     plan.writes = [Write(path, None, text.encode()) for path, text in migration.files.items()]
@@ -161,18 +167,6 @@ def _with_config_writes(plan: Plan, files: Mapping[str, bytes | None]) -> Plan:
             Write(path, files[path], text.encode()) for path, text in plan.texts.items() if text.encode() != files[path]
         ]
     return plan
-
-
-def _refuse_missing_imports(plan: Plan, files: dict[str, bytes | None]) -> None:
-    main, *imports = files
-    for path in imports:
-        if files[path] is None:
-            plan.refuse(
-                "containerd.import_missing",
-                f"{path} is imported by {main}, or by a file that it imports, and does not exist",
-                "every import without a wildcard to exist, else containerd does not start again",
-                f"create {path}, or remove it from imports",
-            )
 
 
 def plan_restore(files: Mapping[str, bytes | None], daemon: Daemon, restored: Mapping[str, Write]) -> Plan:
@@ -193,46 +187,6 @@ def plan_restore(files: Mapping[str, bytes | None], daemon: Daemon, restored: Ma
 
 def _effective(configs: list[ConfigFile], daemon: Daemon) -> Registry:
     return effective_registry([(config.path, config.values) for config in configs], daemon)
-
-
-def _judge(plan: Plan, configs: list[ConfigFile], daemon: Daemon) -> Plan:
-    """Refuse files that this daemon does not start with, or that switch CRI off."""
-    newest = daemon.newest_config_version
-    main_version = configs[0].values.get("version", 0)
-    version_text = ".".join(map(str, daemon.version))
-    for config in configs:
-        version = config.values.get("version", 0)
-        if version > newest:
-            plan.refuse(
-                "containerd.config_version",
-                f"{config.place('version')}: version = {version}",
-                f"version = {newest} or older for containerd {version_text}",
-                f"write the file for version {newest}, or run a containerd that reads version {version}",
-            )
-        elif daemon.refuses_newer_imports and version > main_version > 0:
-            plan.refuse(
-                "containerd.import_version",
-                f"{config.place('version')}: version = {version}, above the main file's {main_version}",
-                f"no imported file newer than the main one: containerd {version_text} refuses to start",
-                f"set version = {version} in {configs[0].path} after migrating its tables",
-            )
-        for plugin in config.values.get("disabled_plugins", []):
-            if plugin in (V1_CRI, GRPC_CRI, IMAGES):
-                plan.refuse(
-                    "containerd.cri_disabled",
-                    f"{config.place('disabled_plugins')}: {plugin!r} in disabled_plugins",
-                    "the CRI plugin enabled, since kubelet needs it and registry settings are its own",
-                    f"remove {plugin!r} from disabled_plugins and restart containerd",
-                )
-        for plugin in config.values.get("plugins", {}):
-            if daemon.refuses_short_plugin_names and plan.before.version >= 2 and plugin.count(".") < 3:
-                plan.refuse(
-                    "containerd.config_invalid",
-                    f"{config.place('plugins', plugin)}: plugins.{plugin}, a name of version 1",
-                    f"full names such as {GRPC_CRI} in version {plan.before.version}",
-                    f"rename the table; containerd {version_text} does not start with it",
-                )
-    return plan
 
 
 def _legacy(registry: Registry, daemon: Daemon) -> list[str]:

@@ -118,6 +118,20 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
         pytest.param("1.7.24", b'version = "2"\n', "containerd.config_invalid", "line 1: version is '2'", id="text"),
         pytest.param(
             "1.7.24",
+            f'version = 2\n[plugins."{OLD}".registry]\nmirrors = 7\n'.encode(),
+            "containerd.config_invalid",
+            "registry.mirrors in",
+            id="mirrors-that-are-no-table",
+        ),
+        pytest.param(
+            "1.7.24",
+            f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = "https://m"\n'.encode(),
+            "containerd.mirrors_not_convertible",
+            "expected a table with endpoint = [URLs]",
+            id="endpoint-that-is-no-list",
+        ),
+        pytest.param(
+            "1.7.24",
             b"version = 2\n[plugins.cri]\n",
             "containerd.config_invalid",
             "line 2: plugins.cri, a name of version 1",
