@@ -29,6 +29,7 @@ def host_record(name: str, hostvars: dict, result: dict) -> dict:
         "address": hostvars.get("ansible_host", name),
         "hostname": system.get("hostname", ""),
         "machine_id": system.get("machine_id", ""),
+        "read": bool(system),
     }
 
 

@@ -66,9 +66,9 @@ cluster:
       elements: dict
       sample: [{"verb": "list", "group": "", "resource": "nodes", "allowed": true}]
     namespace:
-      description: Whether the namespace exists, and its labels.
+      description: Whether the namespace exists, whether it is being deleted, and its labels.
       type: dict
-      sample: {"name": "portcullis-system", "exists": false, "labels": {}}
+      sample: {"name": "portcullis-system", "exists": false, "terminating": false, "labels": {}}
     admission:
       description: Whether a privileged pod would be admitted, with the API server's words if not. Null when that was
         not asked, since the namespace does not exist or the right is missing.

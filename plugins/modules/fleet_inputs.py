@@ -11,10 +11,11 @@ module: fleet_inputs
 short_description: Refuse wrong variables and inventories before anything connects to anything
 version_added: 0.1.0
 description:
-  - Checks every host of the groups C(control_plane), C(workers) and C(plain_hosts).
-  - Refuses C(portcullis_*) variables that no role knows, naming the nearest that one does, and values that the
-    roles' argument_specs do not take.
-  - Refuses a fleet without hosts, nodes of a cluster without C(portcullis_kubeconfig), and two clusters in one run.
+  - Checks every host of the groups C(control_plane), C(workers) and C(plain_hosts), whatever the run is limited to.
+  - Refuses C(portcullis_*) variables that no role knows, naming the nearest that one does, values that the roles'
+    argument_specs do not take, and values with which no run could succeed.
+  - Refuses variables that differ between hosts although a run reads them once, a fleet without hosts, a host that is a
+    node of the cluster and a plain host, and nodes of a cluster without C(portcullis_kubeconfig).
 author:
   - The Portcullis developers (@portcullis)
 extends_documentation_fragment:
@@ -35,6 +36,12 @@ hosts:
   type: list
   elements: str
   sample: [cp1, w1, w2]
+waves:
+  description: The sizes of the waves, as the C(serial) of a play takes them.
+  returned: success
+  type: list
+  elements: raw
+  sample: [1, "25%", "100%"]
 started:
   description: When the run began, in ISO 8601 and UTC.
   returned: success

@@ -8,6 +8,8 @@ import json
 import os
 from collections.abc import Callable
 
+import yaml
+
 REQUEST_TIMEOUT_S = 15
 PAGE = 500
 # Exactly what a run does: (verb, API group, resource, in the namespace).
@@ -62,6 +64,15 @@ def node_summary(node: dict) -> dict:
     }
 
 
+def current_user(path: str) -> dict:
+    """The user of a kubeconfig's current context, as the file has it; empty when it names none."""
+    with open(path, encoding="utf-8") as stream:
+        config = yaml.safe_load(stream)
+    context = next(item["context"] for item in config["contexts"] if item["name"] == config["current-context"])
+    users = [item["user"] for item in config.get("users") or [] if item["name"] == context.get("user")]
+    return (users[0] if users else None) or {}
+
+
 class Cluster:
     """A connection to one API server. Every method reads or dry-runs."""
 
@@ -72,6 +83,7 @@ class Cluster:
         """
         try:
             import kubernetes  # noqa: PLC0415  # plain-host fleets need no client library
+            import urllib3  # noqa: PLC0415
         except ImportError as error:
             raise ClusterError(
                 f"the Python library kubernetes is missing on the controller ({error}): pip install kubernetes"
@@ -82,45 +94,62 @@ class Cluster:
         configuration = kubernetes.client.Configuration()
         try:
             kubernetes.config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+            user = current_user(path)
         except Exception as error:  # the client passes on whatever its readers of YAML, files and plugins raise
             reason = " ".join(str(error).split())
             raise ClusterError(f"portcullis_kubeconfig: {path} is not a usable kubeconfig: {reason}") from error
+        # The client goes on as an anonymous user when an exec plugin fails.
+        if "exec" in user and not configuration.api_key and not configuration.cert_file:
+            command = user["exec"].get("command", "")
+            raise ClusterError(
+                f"portcullis_kubeconfig: {path}: the credential plugin {command!r} gave no credentials: run it by hand"
+            )
         configuration.retries = False
         self._where = f"{configuration.host} (from {path})"
-        self._client = kubernetes.client
+        self._client, self._transport_error = kubernetes.client, urllib3.exceptions.HTTPError
         self._api = kubernetes.client.ApiClient(configuration)
         self._core = kubernetes.client.CoreV1Api(self._api)
 
     def _call(self, method: Callable, *args, **options) -> tuple[int, dict]:
-        """One request as C((status, answer)); only the transport and a refused login raise.
+        """One request as C((status, answer)).
 
-        :raises ClusterError: no answer, no JSON, or 401.
+        :raises ClusterError: no answer, none of an API server, or 401.
         """
         try:
             answer = method(*args, _request_timeout=REQUEST_TIMEOUT_S, **options)
             return 200, self._api.sanitize_for_serialization(answer)
         except self._client.ApiException as error:
-            if error.status == 401:
-                raise ClusterError(
-                    f"portcullis_kubeconfig: {self._where} refuses these credentials (401): renew them (expired token "
-                    "or certificate?) or name another kubeconfig"
-                ) from error
-            status, body = error.status, error.body or ""
-        except Exception as error:  # urllib3's tree is not part of the client's interface
-            reason = " ".join(str(error).split())
+            failure = error
+        except self._transport_error as error:
+            raise self._no_answer(error) from error
+        except Exception as error:  # the client raises its own readers' errors for an answer that is no object
+            raise self._no_api_server() from error
+        if not failure.status:
+            raise self._no_answer(failure.reason)
+        if failure.status == 401:
             raise ClusterError(
-                f"portcullis_kubeconfig: {self._where} does not answer: {reason}; check the address and the network"
-            ) from error
+                f"portcullis_kubeconfig: {self._where} refuses these credentials (401): renew them (expired token or "
+                "certificate?) or name another kubeconfig"
+            )
         try:
-            return status, json.loads(body)
+            return failure.status, json.loads(failure.body or "")
         except ValueError as error:
-            raise ClusterError(
-                f"portcullis_kubeconfig: {self._where} answered HTTP {status} without JSON: is it an API server?"
-            ) from error
+            raise self._no_api_server() from error
+
+    def _no_answer(self, reason: object) -> ClusterError:
+        text = " ".join(str(reason).split())
+        what = "check certificate-authority-data" if "certificate" in text.lower() else "check the address and network"
+        return ClusterError(f"portcullis_kubeconfig: {self._where} does not answer: {text}; {what}")
+
+    def _no_api_server(self) -> ClusterError:
+        return ClusterError(
+            f"portcullis_kubeconfig: {self._where} does not answer as an API server does: check the address"
+        )
 
     def version(self) -> str:
-        """The API server's version, such as C(v1.34.4)."""
-        return self._call(self._client.VersionApi(self._api).get_code)[1].get("gitVersion", "")
+        """The API server's version, such as C(v1.34.4); empty where these credentials may not ask."""
+        answer = self._call(self._client.VersionApi(self._api).get_code)[1]
+        return answer.get("gitVersion", "")
 
     def nodes(self) -> list[dict]:
         """All nodes as node_summary gives them, read page by page.
@@ -150,9 +179,14 @@ class Cluster:
         return answers
 
     def namespace(self, name: str) -> dict:
-        """C({name, exists, labels}) of a namespace."""
+        """C({name, exists, terminating, labels}) of a namespace."""
         status, answer = self._call(self._core.read_namespace, name)
-        return {"name": name, "exists": status == 200, "labels": answer.get("metadata", {}).get("labels") or {}}
+        return {
+            "name": name,
+            "exists": status == 200,
+            "terminating": status == 200 and answer["status"].get("phase") == "Terminating",
+            "labels": answer.get("metadata", {}).get("labels") or {},
+        }
 
     def admission(self, namespace: str) -> dict:
         """Whether a privileged pod would be admitted: C({admitted, message}), by a server-side dry run."""
@@ -162,13 +196,14 @@ class Cluster:
 
     def probe(self, namespace: str) -> dict:
         """Everything above in one dict; nodes and admission are left empty where the rights for them are missing."""
+        version = self.version()
         access = self.access(namespace)
         allowed = {(item["verb"], item["resource"]) for item in access if item["allowed"]}
         found = {
-            "kubernetes": self.version(),
+            "kubernetes": version,
             "access": access,
             "nodes": self.nodes() if ("list", "nodes") in allowed else [],
-            "namespace": {"name": namespace, "exists": False, "labels": {}},
+            "namespace": {"name": namespace, "exists": False, "terminating": False, "labels": {}},
             "admission": None,
         }
         if ("get", "namespaces") in allowed:

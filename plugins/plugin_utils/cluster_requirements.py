@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
@@ -11,6 +12,52 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BL
 # Pod Security admission's own words. Source: k8s.io/pod-security-admission, admission.go.
 PSA_REFUSAL = "violates PodSecurity"
 
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """One outcome of comparing the inventory with the cluster."""
+
+    id: str
+    severity: str
+    observed: str
+    expected: str
+    remedy: str
+
+    def found(self, node: str, observed: str = "") -> dict:
+        """The finding for a node or host."""
+        return finding(
+            self.id,
+            severity=self.severity,
+            requirement="ansible/Coverage",
+            node=node,
+            observed=observed or self.observed,
+            expected=self.expected,
+            remedy=self.remedy,
+        )
+
+
+NODE_MISSING = Verdict(
+    "inventory.node_missing",
+    BLOCKER,
+    "in the cluster, not in the inventory",
+    "every node of the cluster is in control_plane or workers",
+    "add the node to the inventory (portcullis_node_name where its inventory name differs), or accept that it stays "
+    "unprotected",
+)
+NOT_IN_CLUSTER = Verdict(
+    "inventory.not_in_cluster",
+    BLOCKER,
+    "in control_plane or workers, not a node of the cluster",
+    "the cluster knows every host of these groups",
+    "join it, set portcullis_node_name if it has another name there, or move it to plain_hosts",
+)
+NOT_COMPARED = Verdict(
+    "inventory.not_compared",
+    WARNING,
+    "",
+    "every host of the cluster can be told from the others",
+    "run without a limit, or set portcullis_node_name for these hosts",
+)
 
 # What may name a host in the cluster, the surest first.
 IDENTITIES = ("name", "hostname", "address", "machine_id")
@@ -29,7 +76,8 @@ def identities(host: dict, shared: set[str]) -> list[str]:
 def match_nodes(hosts: dict[str, dict], nodes: list[dict]) -> dict[str, str]:
     """Which node of the cluster each host is: C({host: node name}); hosts that are none are left out.
 
-    :param hosts: by inventory name, C({node_name, address, hostname, machine_id}), any of them empty.
+    :param hosts: by inventory name, C({node_name, address, hostname, machine_id}), any of them empty, and C(read),
+        whether its probe came back.
     """
     named = {name: {**host, "name": name} for name, host in hosts.items()}
     counts = Counter(host[key] for host in named.values() for key in ("hostname", "address", "machine_id"))
@@ -49,35 +97,21 @@ def match_nodes(hosts: dict[str, dict], nodes: list[dict]) -> dict[str, str]:
 
 
 def inventory_findings(cluster_hosts: dict[str, dict], nodes: list[dict]) -> list[dict]:
-    """Nodes that are not in the inventory (they would stay unprotected), and hosts that are not in the cluster."""
+    """Nodes that are not in the inventory (they would stay unprotected), and hosts that are not in the cluster.
+
+    A host that was not read (limit, no answer) and whose inventory name is no node's may be any node that is left.
+    """
     matched = match_nodes(cluster_hosts, nodes)
-    missing = [node for node in nodes if node["name"] not in matched.values()]
-    found = [
-        finding(
-            "inventory.node_missing",
-            severity=BLOCKER,
-            requirement="ansible/Coverage",
-            node=node["name"],
-            observed="in the cluster, not in the inventory",
-            expected="every node of the cluster is in control_plane or workers",
-            remedy="add the node to the inventory (portcullis_node_name where its inventory name differs), "
-            "or accept that it stays unprotected",
+    missing = [node["name"] for node in nodes if node["name"] not in matched.values()]
+    unmatched = [name for name in cluster_hosts if name not in matched]
+    unread = [name for name in unmatched if not cluster_hosts[name]["read"]]
+    found = [NOT_IN_CLUSTER.found(name) for name in unmatched if name not in unread]
+    if unread and len(missing) <= len(unread):
+        words = (
+            f"not read, and no node's name: {', '.join(unread)}; nodes without a host: {', '.join(missing) or 'none'}"
         )
-        for node in missing
-    ]
-    return found + [
-        finding(
-            "inventory.not_in_cluster",
-            severity=BLOCKER,
-            requirement="ansible/Coverage",
-            node=name,
-            observed="in control_plane or workers, not a node of the cluster",
-            expected="the cluster knows every host of these groups",
-            remedy="join it, set portcullis_node_name if it has another name there, or move it to plain_hosts",
-        )
-        for name in cluster_hosts
-        if name not in matched
-    ]
+        return [*found, NOT_COMPARED.found("", words)]
+    return [*(NODE_MISSING.found(name) for name in missing), *found]
 
 
 def access_findings(access: list[dict]) -> list[dict]:
@@ -102,6 +136,17 @@ def admission_findings(probe: dict) -> list[dict]:
     admission = probe["admission"]
     if admission is None or admission["admitted"]:
         return []
+    if probe["namespace"]["terminating"]:
+        return [
+            finding(
+                "cluster.namespace_terminating",
+                severity=BLOCKER,
+                requirement="secure-workload/Requirements and Prerequisites",
+                observed=f"namespace {probe['namespace']['name']} is being deleted",
+                expected="a namespace in which the agent can start",
+                remedy="wait until it is gone; if it stays, kubectl get namespace -o yaml names the finalizers",
+            )
+        ]
     by_level = PSA_REFUSAL in admission["message"]
     return [
         finding(

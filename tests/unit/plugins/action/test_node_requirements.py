@@ -12,7 +12,7 @@ NAMES = ("cp1", "w1", "w2", "h1")
 CLUSTER = {
     "access": [{"verb": "list", "group": "", "resource": "nodes", "allowed": True}],
     "admission": None,
-    "namespace": {"name": "portcullis-system"},
+    "namespace": {"name": "portcullis-system", "terminating": False},
     "nodes": [{"name": name, "addresses": [], "machine_id": ""} for name in ("cp1", "w1", "w2")],
 }
 

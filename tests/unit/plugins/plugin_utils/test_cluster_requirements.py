@@ -9,6 +9,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_requireme
 )
 
 ALLOWED = [{"verb": "list", "group": "", "resource": "nodes", "allowed": True}]
+NAMESPACE = {"name": "portcullis-system", "terminating": False}
 ADMITTED = {"admitted": True, "message": ""}
 PSA = 'pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged (container "agent" must not set ...)'
 KYVERNO = 'admission webhook "validate.kyverno.svc-fail" denied the request: policy disallow-privileged'
@@ -19,14 +20,14 @@ def node(name: str, *, addresses: tuple[str, ...] = (), machine_id: str = "") ->
     return {"name": name, "addresses": list(addresses), "machine_id": machine_id}
 
 
-def host(**known: str) -> dict:
+def host(**known: object) -> dict:
     """A host of the inventory."""
-    return {"node_name": "", "address": "", "hostname": "", "machine_id": "", **known}
+    return {"node_name": "", "address": "", "hostname": "", "machine_id": "", "read": True, **known}
 
 
 def probe(**changes: object) -> dict:
     """A cluster with nothing to complain about."""
-    base = {"access": ALLOWED, "admission": ADMITTED, "nodes": [node("w1")], "namespace": {"name": "portcullis-system"}}
+    base = {"access": ALLOWED, "admission": ADMITTED, "nodes": [node("w1")], "namespace": NAMESPACE}
     return {**base, **changes}
 
 
@@ -75,6 +76,29 @@ def test_a_node_without_a_host_and_a_host_without_a_node_are_blockers():
         ("inventory.node_missing", "forgotten", "blocker"),
         ("inventory.not_in_cluster", "gone", "blocker"),
     ]
+
+
+def test_a_host_that_was_not_read_may_be_the_node_that_is_left():
+    hosts = {"w1": host(), "node-b.example.com": host(read=False)}
+    found = evaluate_cluster(probe(nodes=[node("w1"), node("w2")]), hosts)
+
+    assert [(item["id"], item["severity"]) for item in found] == [("inventory.not_compared", "warning")]
+    assert "node-b.example.com" in found[0]["observed"]
+    assert "w2" in found[0]["observed"]
+
+
+def test_more_nodes_than_unread_hosts_are_missing_all_the_same():
+    hosts = {"w1": host(), "node-b.example.com": host(read=False)}
+    found = evaluate_cluster(probe(nodes=[node("w1"), node("w2"), node("w3")]), hosts)
+
+    assert [item["id"] for item in found] == ["inventory.node_missing", "inventory.node_missing"]
+
+
+def test_a_namespace_that_is_being_deleted_is_named_as_that():
+    refused = {"admitted": False, "message": "forbidden: unable to create new content in namespace x"}
+    found = evaluate_cluster(probe(admission=refused, namespace={**NAMESPACE, "terminating": True}), {"w1": host()})
+
+    assert [item["id"] for item in found] == ["cluster.namespace_terminating"]
 
 
 def test_missing_rights_are_one_finding_and_no_inventory_is_judged_without_the_list():
