@@ -15,17 +15,10 @@ import struct
 from .containerd_toml import ScanError, decode_string, scan, strings_in
 from .cri import CriClient, CriError
 from .files import read_snapshot
-from .probe import (
-    DEFAULT_CONFIG,
-    DEFAULT_SOCKET,
-    find_binary,
-    flag_value,
-    parse_os_release,
-    parse_units,
-    read_text,
-    run_command,
-)
+from .host import SEARCH_PATH, flag_value, parse_os_release, parse_units, read_text, run_command
 
+DEFAULT_CONFIG = "/etc/containerd/config.toml"
+DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 UNIT = "containerd.service"
 KUBELET_UNIT = "kubelet.service"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
@@ -83,6 +76,7 @@ def observe(config_file, registry_config_path):
         "daemon_config": daemon_config,
         "socket": address,
         "cri": cri,
+        "images": list_images(address) if cri["serving"] else [],
         "os": parse_os_release(read_text("/etc/os-release") or ""),
         "marks": [path for path in MARKS if os.path.exists(path)],
         "hosts": read_hosts(files["files"], registry_config_path),
@@ -142,6 +136,18 @@ def unit_of(cgroups):
 def command_line(pid):
     """Return the arguments of a process, none when it is gone."""
     return (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
+
+
+def find_binary(pid):
+    """Return the path of the containerd binary: the running daemon's, else the first on the usual path, else empty.
+
+    An upgrade may have put another file at the path since the start (proc(5): the link then ends with " (deleted)").
+    """
+    try:
+        return re.sub(r" \(deleted\)$", "", os.readlink(f"/proc/{pid}/exe"))
+    except OSError:  # no such process, or not root
+        candidates = (os.path.join(directory, "containerd") for directory in SEARCH_PATH.split(":"))
+        return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
 def daemon_socket():
@@ -300,6 +306,16 @@ def ask_cri(address):
         found["error"] = f"{runtime['reason']}: {runtime['message']}"
     found["loaded_config_path"] = loaded_config_path(status["info"])
     return found
+
+
+def list_images(address):
+    """Return the references, with tags and with digests, of the images that CRI has; none when it does not answer."""
+    try:
+        with CriClient(address, timeout_s=CRI_TIMEOUT_S) as client:
+            images = client.images()
+    except CriError:
+        return []
+    return sorted({name for image in images for name in image["repo_tags"] + image["repo_digests"]})
 
 
 def loaded_config_path(info):

@@ -189,6 +189,13 @@ cri_ready:
   description: Whether CRI served when it was last asked.
   returned: when containerd is on the node
   type: bool
+images:
+  description: References of the images that CRI has, with tags and with digests, so that what is there already need not
+    be asked for again. Empty when CRI does not serve.
+  returned: when containerd is on the node
+  type: list
+  elements: str
+  sample: ["docker.io/library/busybox:1.33"]
 rolled_back:
   description: Whether the change was put back because CRI did not serve with it. The task then fails.
   returned: when containerd is on the node

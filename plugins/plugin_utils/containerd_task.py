@@ -103,6 +103,7 @@ class ConfigTask:
             "findings": [{**item, "node": self.host} for item in plan.findings],
             "restarted": self.will_restart,
             "cri_ready": facts["cri"]["serving"],
+            "images": facts["images"],
             "rolled_back": False,
         }
         if plan.after:

@@ -31,6 +31,7 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
         "config_file": MAIN,
         "daemon_config": MAIN,
         "socket": "/run/containerd/containerd.sock",
+        "images": ["docker.io/library/busybox:1.33"],
         "cri": {
             "serving": True,
             "error": "",
