@@ -17,8 +17,8 @@ import time
 from .containerd_node import ask_cri, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
 from .files import ContentChanged, Snapshot, read_snapshot, restore, sha256, write_atomic
+from .host import run_command
 from .journal import BEGUN, Journal
-from .probe import run_command
 
 KIND = "containerd_config"
 LOCK_TIMEOUT_S = 30

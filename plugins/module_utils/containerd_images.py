@@ -8,7 +8,7 @@ import re
 import subprocess
 
 from .cri import CriClient, CriError
-from .probe import SEARCH_PATH
+from .host import SEARCH_PATH
 
 NAMESPACE = "k8s.io"
 DEFAULT_REGISTRY = "docker.io"

@@ -20,10 +20,10 @@ import time
 from ._grpc import Channel, GrpcError
 from ._protobuf import INT64, STRING, Field, decode_message
 from .containerd_apply import ApplyError
-from .containerd_node import find_daemon, loaded_config_path, read_files
+from .containerd_node import DEFAULT_CONFIG, DEFAULT_SOCKET, find_binary, find_daemon, loaded_config_path, read_files
 from .containerd_toml import decode_string, scan, strings_in
 from .cri import CriClient, CriError
-from .probe import DEFAULT_CONFIG, DEFAULT_SOCKET, SEARCH_PATH, find_binary, flag_value
+from .host import SEARCH_PATH, flag_value
 from .sandbox import SandboxError, cover, run_in_copies
 
 TIMEOUT_S = 15

@@ -16,19 +16,25 @@ import http.client
 import os
 import platform
 import socket
-import subprocess
 import sys
 import time
 
 from .containerd_dump import parse_dump
+from .containerd_node import (
+    DEFAULT_CONFIG,
+    DEFAULT_SOCKET,
+    active_dependents,
+    command_line,
+    find_binary,
+    find_daemon,
+)
 from .cri import CriClient, CriError
+from .host import flag_value, parse_os_release, parse_units, read_text, run_command
 
 PROBE_VERSION = 1
-COMMAND_TIMEOUT_S = 10
 HTTP_TIMEOUT_S = 2
 CRI_TIMEOUT_S = 5
 
-CONTAINERD_UNIT = "containerd.service"
 KUBELET_UNIT = "kubelet.service"
 # Whoever of these runs may flush or reorder rules that Felix, kube-proxy and kubelet put in.
 # Source: Calico's node requirements, "Firewalld installed or another iptables manager".
@@ -46,66 +52,20 @@ UNIT_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState"
 UFW_CONFIG = "/etc/ufw/ufw.conf"
 UFW_ENABLED = "ENABLED=yes"
 
-DEFAULT_CONFIG = "/etc/containerd/config.toml"
-DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 KUBE_PROXY_MODE = (10249, "/proxyMode")
 KUBELET_HEALTH = (10248, "/healthz")
 # adjtimex(2): the kernel's clock is not disciplined by anything.
 STA_UNSYNC = 0x40
 
 
-def run_command(argv):
-    """Run a command with a fixed locale and no input.
-
-    :returns: C((rc, stdout, stderr)) as text; rc 127 with the reason when it cannot be started or takes too long.
-    """
-    environment = {"PATH": SEARCH_PATH, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            argv,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 127, "", str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-
-
-def read_text(path):
-    """The text of a small file, or None when it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return None
-
-
-def parse_os_release(text):
-    """C({id, version_id, pretty_name}) of an os-release(5) text; empty strings for what it does not say."""
-    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return {key: fields.get(key.upper(), "").strip("\"'") for key in ("id", "version_id", "pretty_name")}
-
-
-def parse_units(text):
-    """C({unit: {property: value}}) of C(systemctl show) for several units, whose blocks a blank line separates."""
-    units = {}
-    for block in text.split("\n\n"):
-        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "Id" in fields:
-            units[fields.pop("Id")] = fields
-    return units
-
-
 def read_units(names):
     """The state of systemd units as C(({unit: properties}, reason)); reason says why systemd could not be asked."""
     rc, out, err = run_command(["systemctl", "show", "--property=" + ",".join(UNIT_PROPERTIES), "--", *names])
     if rc != 0:
-        return {}, "systemctl show failed: " + err.strip()
+        return {}, "systemctl show failed: " + (err.strip() or f"exit status {rc}")
+    answers = sum(line.startswith("Id=") for line in out.splitlines())
+    if answers < len(names):  # systemd answers for a unit that does not exist, too
+        return {}, f"systemctl show answered for {answers} of {len(names)} units"
     return parse_units(out), ""
 
 
@@ -146,18 +106,6 @@ def probe_system():
     }
 
 
-def flag_value(argv, long_name, short_name):
-    """The value of a flag on a containerd command line in any of its spellings, else an empty string."""
-    spellings = ("--" + long_name, "-" + long_name, "-" + short_name)
-    for index, word in enumerate(argv):
-        if word in spellings and index + 1 < len(argv):
-            return argv[index + 1]
-        name, separator, value = word.partition("=")
-        if separator and name in spellings:
-            return value
-    return ""
-
-
 def process_start_epoch(pid):
     """When a process was started, in seconds since the epoch, or None. Source: proc(5), fields of stat."""
     stat, uptime = read_text(f"/proc/{pid}/stat"), read_text("/proc/uptime")
@@ -165,17 +113,6 @@ def process_start_epoch(pid):
         return None
     ticks = int(stat.rpartition(")")[2].split()[19])
     return time.time() - float(uptime.split()[0]) + ticks / float(os.sysconf("SC_CLK_TCK"))
-
-
-def find_binary(pid):
-    """The containerd binary: that of the running daemon, else the first on the usual path, else empty."""
-    if pid:
-        try:
-            return os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            return ""
-    candidates = (os.path.join(directory, "containerd") for directory in SEARCH_PATH.split(":"))
-    return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
 def probe_cri(socket_path, images):
@@ -195,18 +132,46 @@ def probe_cri(socket_path, images):
     return found
 
 
-def probe_containerd(units, images):
-    """The daemon, the configuration that it merges, and its CRI. C({present: false}) where there is none."""
-    pid = int(units.get(CONTAINERD_UNIT, {}).get("MainPID") or 0)
-    binary = find_binary(pid)
-    if not binary:
-        return {"present": False}
-    command_line = (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
-    config_file = flag_value(command_line, "config", "c") or DEFAULT_CONFIG
-    address = flag_value(command_line, "address", "a")
-    # The daemon's own merge of imports is the effective configuration; only named keys of it leave the node.
-    rc, out, err = run_command([binary, "--config", config_file, "config", "dump"])
-    config = parse_dump(out) if rc == 0 else {}
+def is_replaced(pid, argv):
+    """Whether a restart would start another file than the one that runs, as after an upgrade without a restart."""
+    try:
+        if os.readlink(f"/proc/{pid}/exe").endswith(" (deleted)"):
+            return True
+        running, next_one = os.stat(f"/proc/{pid}/exe"), os.stat(argv[0] if os.path.isabs(argv[0]) else "")
+    except OSError:
+        return False
+    # A wrapper script is another file as well, but one that was there before the start.
+    is_newer = next_one.st_ctime > (process_start_epoch(pid) or time.time())
+    return is_newer and not os.path.samestat(running, next_one)
+
+
+def dump_config(argv0, config_file, executable):
+    """The configuration that a containerd makes of its files, as C((what parse_dump returns, reason why not)).
+
+    :param argv0: the daemon's own: a binary that is many programs in one (k3s) chooses by it.
+    """
+    rc, out, err = run_command([argv0, "--config", config_file, "config", "dump"], executable)
+    return (parse_dump(out), "") if rc == 0 else ({}, (err.strip().splitlines() or ["no output"])[-1])
+
+
+def probe_containerd(images):
+    """The daemon that kubelet uses, the configuration that it merges, and its CRI.
+
+    Where there is none it is C({present: false, other_runtime}), the program that kubelet uses instead, if any.
+    """
+    unit_name, unit, pid = find_daemon()
+    argv, binary = command_line(pid), find_binary(pid)
+    argv0 = argv[0] if argv else binary
+    if "containerd" not in os.path.basename(argv0) + os.path.basename(binary):
+        return {"present": False, "other_runtime": os.path.basename(argv0)}
+    config_file = flag_value(argv, "config", "c") or DEFAULT_CONFIG
+    replaced = bool(pid) and is_replaced(pid, argv)
+    # The running file itself may be gone from its path, or in another mount namespace.
+    running = f"/proc/{pid}/exe"
+    config, config_error = dump_config(argv0, config_file, running if os.access(running, os.X_OK) else binary)
+    if replaced and not config_error and os.access(binary, os.X_OK):
+        config_error = dump_config(argv0, config_file, binary)[1]
+    address = flag_value(argv, "address", "a") or config.get("address") or DEFAULT_SOCKET
     try:
         changed_after_start = pid and os.stat(config_file).st_mtime > (process_start_epoch(pid) or 0)
     except OSError:
@@ -214,18 +179,25 @@ def probe_containerd(units, images):
     return {
         "present": True,
         "binary": binary,
-        "active": is_active(units, CONTAINERD_UNIT),
-        "unit_state": units.get(CONTAINERD_UNIT, {}).get("ActiveState", ""),
+        "binary_replaced": replaced,
+        "unit_name": unit_name,
+        "unit": unit,
+        "dependents": active_dependents(unit),
+        "active": unit.get("ActiveState") == "active",
+        "unit_state": unit.get("ActiveState", ""),
         "config_file": config_file,
+        "config_directory": os.path.dirname(os.path.realpath(config_file)),
         "config": config,
-        "config_error": "" if rc == 0 else (err.strip().splitlines() or ["no output"])[-1],
+        "config_error": config_error,
         "config_changed_after_start": bool(changed_after_start),
-        "cri": probe_cri(address or config.get("address") or DEFAULT_SOCKET, images),
+        "cri": probe_cri(address, images),
     }
 
 
 def probe_packet_filters(units):
-    """The packet-filter managers that are at work: C([{name, evidence}])."""
+    """The packet-filter managers that are at work: C([{name, evidence}]), or None when no unit could be asked."""
+    if not units:
+        return None
     found = []
     for name in PACKET_FILTER_UNITS:
         if not is_active(units, name):
@@ -281,36 +253,50 @@ def probe_time(units):
 
 
 def probe_disk(path):
-    """Free space where C(path) is or would be: C({path, free_bytes, free_inodes, read_only})."""
-    existing = path
-    while not os.path.exists(existing):
+    """Free space where a directory is or would be: C({path, free_bytes, free_inodes, read_only, obstacle}).
+
+    C(obstacle) is what stands where the directory, or one above it, would have to be: a file or a dangling link.
+    """
+    existing, obstacle = path, ""
+    while not os.path.isdir(existing):
+        if os.path.lexists(existing):
+            obstacle = existing
         existing = os.path.dirname(existing)
     fs = os.statvfs(existing)
     # A file system without a fixed number of inodes (btrfs) says 0 of 0: nothing runs out there.
     inodes = fs.f_favail if fs.f_files else None
     free = fs.f_bavail * fs.f_frsize
-    return {"path": path, "free_bytes": free, "free_inodes": inodes, "read_only": bool(fs.f_flag & os.ST_RDONLY)}
+    return {
+        "path": path,
+        "free_bytes": free,
+        "free_inodes": inodes,
+        "read_only": bool(fs.f_flag & os.ST_RDONLY),
+        "obstacle": obstacle,
+    }
 
 
 def collect(images, disk_paths):
     """Read the node.
 
     :param images: image references whose presence is asked over CRI.
-    :param disk_paths: absolute paths that will be written to.
+    :param disk_paths: absolute paths of directories that will be written to; that of containerd's configuration is
+        added.
     :returns: the probe, a JSON-serializable dict.
     """
     started = time.monotonic()
-    wanted = (CONTAINERD_UNIT, KUBELET_UNIT, *PACKET_FILTER_UNITS, *TIME_UNITS)
+    wanted = (KUBELET_UNIT, *PACKET_FILTER_UNITS, *TIME_UNITS)
     units, unit_reason = read_units(wanted)
+    containerd = probe_containerd(images)
+    directories = [*disk_paths, *([containerd["config_directory"]] if containerd["present"] else [])]
     probe = {
         "probe_version": PROBE_VERSION,
         "system": probe_system(),
-        "containerd": probe_containerd(units, images),
+        "containerd": containerd,
         "packet_filters": probe_packet_filters(units),
         "kube_proxy": probe_kube_proxy(),
         "kubelet": probe_kubelet(units),
         "time": probe_time(units),
-        "disks": [probe_disk(path) for path in disk_paths],
+        "disks": [probe_disk(path) for path in dict.fromkeys(directories)],
         "unseen": {"units": unit_reason} if unit_reason else {},
     }
     if os.geteuid() != 0:

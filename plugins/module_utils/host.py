@@ -1,0 +1,71 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a node is asked: commands with a deadline, small files, and what their texts say."""
+
+from __future__ import annotations
+
+import subprocess
+
+COMMAND_TIMEOUT_S = 10
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run_command(argv, executable=None):
+    """Run a command with a fixed locale and no input.
+
+    :param executable: the file to run where it is not the one that argv[0] names.
+    :returns: C((rc, stdout, stderr)) as text; rc 127 with the reason when it cannot be started or takes too long.
+    """
+    environment = {"PATH": SEARCH_PATH, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            argv,
+            executable=executable,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 127, "", f"no answer within {COMMAND_TIMEOUT_S} s"
+    except OSError as error:
+        return 127, "", str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+def read_text(path):
+    """The text of a small file, or None when it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def parse_os_release(text):
+    """C({id, version_id, pretty_name}) of an os-release(5) text; empty strings for what it does not say."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key: fields.get(key.upper(), "").strip("\"'") for key in ("id", "version_id", "pretty_name")}
+
+
+def parse_units(text):
+    """C({unit: {property: value}}) of C(systemctl show) for several units, whose blocks a blank line separates."""
+    units = {}
+    for block in text.split("\n\n"):
+        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in fields:
+            units[fields.pop("Id")] = fields
+    return units
+
+
+def flag_value(argv, long_name, short_name):
+    """The value of a flag on a command line in any of its spellings, else an empty string."""
+    spellings = ("--" + long_name, "-" + long_name, "-" + short_name)
+    for index, word in enumerate(argv):
+        if word in spellings and index + 1 < len(argv):
+            return argv[index + 1]
+        name, separator, value = word.partition("=")
+        if separator and name in spellings:
+            return value
+    return ""
