@@ -9,13 +9,16 @@ from pathlib import PurePath
 
 import yaml
 from ansible import context
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as core_version
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.run_state import RunState
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_outcome import PHASES
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.run_state import RunState, read_results
 
 ARGUMENT_SPEC = {
     "engine": {"type": "str", "default": "native"},
-    "phase": {"type": "str", "choices": ["preflight", "change", "verify"], "required": True},
+    "phase": {"type": "str", "choices": list(PHASES), "required": True},
+    "stopped_reason": {"type": "str", "default": ""},
 }
 FLEET_GROUPS = ("control_plane", "workers", "plain_hosts")
 GALAXY = PurePath(__file__).parent.parent.parent / "galaxy.yml"
@@ -45,12 +48,18 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
-        groups = task_vars["groups"]
+        phase, groups = arguments["phase"], task_vars["groups"]
+        if arguments["stopped_reason"] and phase == "done":
+            raise AnsibleActionFail(
+                "stopped_reason: a run that is done was not stopped; give the phase that it stopped in"
+            )
+        hosts = dict.fromkeys(name for group in FLEET_GROUPS for name in groups.get(group, []))
         state = RunState(
-            results=task_vars["hostvars"],
-            hosts=tuple(dict.fromkeys(name for group in FLEET_GROUPS for name in groups.get(group, []))),
+            results=read_results(task_vars["hostvars"].raw_get, hosts),
+            phase=phase,
             check_mode=bool(self._task.check_mode),
-            batch=tuple(task_vars["ansible_play_batch"]) if arguments["phase"] == "change" else (),
+            batch=tuple(task_vars["ansible_play_batch"]) if phase == "change" else (),
+            stopped_reason=arguments["stopped_reason"],
         )
         playbooks = context.CLIARGS.get("args") or ("",)
         result.update(

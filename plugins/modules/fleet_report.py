@@ -30,14 +30,17 @@ options:
       - What was collected about the run. All keys are needed.
       - C(started) and C(ended) are ISO 8601 times; a time without a zone is UTC.
       - C(check_mode) is a boolean; C(engine) and C(playbook) are text; C(versions) is a dictionary of text.
+      - C(phase) is what the run has just ended, V(preflight), V(change), V(cluster) or V(verify), or V(done).
       - C(nodes) has a dictionary for each inventory name. Its C(state) is one of V(changed), V(unchanged), V(failed),
-        V(rolled_back), V(not_reached), V(unreachable) and V(would_change). C(groups), C(wave), C(reason) and C(facts)
+        V(rolled_back), V(not_reached), V(unreachable) and V(would_change); of a run that only reads, V(looked_at),
+        V(proven) and V(not_proven). C(groups), C(wave), C(reason) and C(facts)
         can be left out. Each fact becomes a column of the page with the fact's name above it.
       - C(findings) is a list of findings as RV(portcullis.fleet.node_requirements#module:findings) has them, each with
         C(waived) where it was accepted.
       - C(changes) is a list of dictionaries with C(node) (empty for the cluster), C(what) (the file or object) and
         C(diff) as Ansible's tasks return it.
-      - C(stopped) is null, or a dictionary with C(phase), one of V(preflight), V(change) and V(verify), and C(reason).
+      - C(stopped) is null, or a dictionary with C(phase), one of V(preflight), V(change), V(cluster) and V(verify), and
+        C(reason).
     type: dict
     required: true
 extends_documentation_fragment:
@@ -64,6 +67,7 @@ EXAMPLES = r"""
       check_mode: "{{ ansible_check_mode }}"
       engine: native
       playbook: site.yml
+      phase: preflight
       versions:
         ansible-core: "{{ ansible_version.full }}"
       nodes:
@@ -99,8 +103,8 @@ summary:
 json_path:
   description:
     - Absolute path of the report for programs. Its keys are sorted; its layout is that of C(report_version) 1.
-    - C(outcome) has C(status) (V(completed), V(completed_with_trouble) or V(stopped)), C(phase), C(wave), C(reason),
-      C(sentence) and C(detail).
+    - C(outcome) has C(status) (V(running), V(completed), V(completed_with_trouble) or V(stopped)), C(phase), C(wave),
+      C(reason), C(sentence) and C(detail). A report that stays V(running) is of a run that was cut short.
     - C(run) has C(started), C(ended), C(duration_s), C(check_mode), C(engine), C(playbook) and C(versions).
     - C(counts) has C(total) and the number of nodes in each state.
     - C(findings) and C(waived) are lists of problems with C(id), C(severity), C(requirement), C(expected), C(remedy),

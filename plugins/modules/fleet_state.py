@@ -22,10 +22,19 @@ options:
     type: str
     default: native
   phase:
-    description: Where the run is. In V(change) the hosts of the play's batch are a wave.
+    description:
+      - Where the run is. In V(change) the hosts of the play's batch are a wave.
+      - V(done) when nothing is left to do. In any other phase, a run that does not have to stop is reported as running,
+        so that one that is killed later does not leave a report of its success.
     type: str
-    choices: [preflight, change, verify]
+    choices: [preflight, change, cluster, verify, done]
     required: true
+  stopped_reason:
+    description:
+      - Why the run stops in O(phase), where the registered results do not tell, as in a rescue section.
+      - Empty when it does not stop. Not together with O(phase=done).
+    type: str
+    default: ""
 extends_documentation_fragment:
   - portcullis.fleet.attributes
   - portcullis.fleet.attributes.read_only
@@ -37,6 +46,13 @@ EXAMPLES = r"""
     phase: change
   run_once: true
   register: state
+
+- name: Sum up the run, which stops at the cluster's objects
+  portcullis.fleet.fleet_state:
+    phase: cluster
+    stopped_reason: "{{ ansible_failed_result.msg }}"
+  run_once: true
+  register: state
 """
 
 RETURN = r"""
@@ -44,12 +60,12 @@ run:
   description: What the run has come to, as the option O(portcullis.fleet.fleet_report#module:run) takes it.
   returned: success
   type: dict
-  sample: {"check_mode": false, "nodes": {"w1": {"state": "changed", "wave": 1}}}
+  sample: {"check_mode": false, "phase": "change", "nodes": {"w1": {"state": "changed", "wave": 1}}}
 stopped:
   description: The phase in which the run has to stop, and why. Null while all is well.
   returned: success
   type: dict
-  sample: {"phase": "change", "reason": "wave 1: w1: CRI did not come up"}
+  sample: {"phase": "change", "reason": "w1: CRI did not come up"}
 waves:
   description: The number of each node's wave, from 1, as far as the run has come.
   returned: success

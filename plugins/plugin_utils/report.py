@@ -14,13 +14,20 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 
-from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, SEVERITIES
+from ansible_collections.portcullis.fleet.plugins.module_utils.finding import SEVERITIES
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.findings import KEYS, group_findings
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_diff import group_changes
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_outcome import (
+    PHASES,
+    STATES,
+    STOPPING_PHASES,
+    UNFINISHED,
+    count_states,
+    outcome_of,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
     clean,
     natural_key,
-    numbered,
     replace_names,
     shown,
     visible,
@@ -28,25 +35,13 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text impor
 
 REPORT_VERSION = 1
 
-# In the order of a reader's interest. The words are what the report calls each state.
-STATES = {
-    "failed": "failed",
-    "rolled_back": "rolled back",
-    "unreachable": "unreachable",
-    "not_reached": "not reached",
-    "would_change": "would change",
-    "changed": "changed",
-    "unchanged": "already as wanted",
-}
-UNFINISHED = ("failed", "rolled_back", "unreachable", "not_reached")
-PHASES = ("preflight", "change", "verify")
-
 _RUN_TYPES = {
     "started": (str, datetime),
     "ended": (str, datetime),
     "check_mode": bool,
     "engine": str,
     "playbook": str,
+    "phase": str,
     "versions": Mapping,
     "nodes": Mapping,
     "findings": list,
@@ -77,9 +72,9 @@ def build(run: Mapping) -> dict:
     nodes = _nodes(run["nodes"], run["findings"])
     return {
         "report_version": REPORT_VERSION,
-        "outcome": _outcome(run, findings),
+        "outcome": outcome_of(run, problems),
         "run": _run_facts(run),
-        "counts": _counts(run["nodes"]),
+        "counts": count_states(run["nodes"]),
         "findings": findings,
         "waived": [problem for problem in problems if problem["waived"]],
         "unfinished": _group_unfinished(nodes, names),
@@ -108,9 +103,14 @@ def _check_run(run):
     for index, change in enumerate(run["changes"]):
         where = f"run.changes[{index}]"
         _check_types(where, change, {"node": str, "what": str, "diff": (Mapping, list, str)})
-    stopped = run["stopped"]
-    if stopped is not None and stopped.get("phase") not in PHASES:
-        raise ReportInputError(f"run.stopped.phase is {stopped.get('phase')!r}: give one of {', '.join(PHASES)}")
+    _check_phase("run.phase", run["phase"], PHASES)
+    if run["stopped"] is not None:
+        _check_phase("run.stopped.phase", run["stopped"].get("phase"), STOPPING_PHASES)
+
+
+def _check_phase(where, phase, phases):
+    if phase not in phases:
+        raise ReportInputError(f"{where} is {phase!r}: give one of {', '.join(phases)}")
 
 
 def _check_types(where, value, types):
@@ -178,11 +178,6 @@ def _names_of_nodes(nodes):
     }
 
 
-def _counts(nodes):
-    found = Counter(node["state"] for node in nodes.values())
-    return {"total": len(nodes), **{state: found[state] for state in STATES}}
-
-
 def _nodes(nodes, findings):
     weights = Counter((item["node"], "waived" if item.get("waived") else item["severity"]) for item in findings)
     return {
@@ -216,78 +211,3 @@ def _group_unfinished(nodes, names):
         for (state, same), group in groups.items()
     ]
     return sorted(rows, key=lambda row: (UNFINISHED.index(row["state"]), -len(row["nodes"]), row["reason"]))
-
-
-def _outcome(run, findings):
-    stopped = run["stopped"]
-    counts = _counts(run["nodes"])
-    blockers = [problem for problem in findings if problem["severity"] == BLOCKER]
-    phase, wave, reason = "", None, ""
-    if stopped is None:
-        status = "completed_with_trouble" if any(counts[state] for state in UNFINISHED) else "completed"
-        sentence, detail = _completed_words(run["check_mode"], counts, len(blockers))
-    else:
-        status, phase, reason = "stopped", str(stopped["phase"]), visible(stopped.get("reason") or "").rstrip(".")
-        tally = f"Of {numbered(counts['total'], 'node')}: {_count_words(counts, STATES)}." if counts["total"] else ""
-        detail = f"{reason}. {tally}" if reason else tally
-    if phase == "preflight":
-        sentence, detail = _preflight_sentence(blockers, reason), ""
-    elif phase == "change":
-        wave, last_wave = _waves(run["nodes"])
-        sentence = _change_sentence(counts, wave, last_wave)
-    elif phase == "verify":
-        sentence = "The changes were made, but they could not be proven."
-    return {
-        "status": status,
-        "phase": phase,
-        "wave": wave,
-        "reason": reason,
-        "sentence": sentence,
-        "detail": detail,
-    }
-
-
-def _waves(nodes):
-    """Return the wave that the run stopped in and the last one planned, None for what the nodes do not tell."""
-    broken = [node.get("wave") or 0 for node in nodes.values() if node["state"] in UNFINISHED[:3]]
-    reached = [node.get("wave") or 0 for node in nodes.values() if node["state"] != "not_reached"]
-    ahead = [node.get("wave") for node in nodes.values() if node["state"] == "not_reached"]
-    wave = max(broken, default=0) or max(reached, default=0) or None
-    return wave, None if None in ahead else max([*reached, *ahead], default=0) or None
-
-
-def _count_words(counts, states):
-    return ", ".join(f"{counts[state]} {STATES[state]}" for state in states if counts[state])
-
-
-def _completed_words(check_mode, counts, blocker_count):
-    """Return the sentence and the detail of a run that was not stopped."""
-    total = numbered(counts["total"], "node")
-    trouble = _count_words(counts, UNFINISHED)
-    done = _count_words(counts, ("would_change", "changed", "unchanged")) or "none was changed"
-    if check_mode:
-        detail = f"Not every node could be checked: {trouble}." if trouble else ""
-        if blocker_count:
-            because = numbered(blocker_count, "blocker")
-            detail = f"A real run would stop before any change because of {because}. {detail}".rstrip()
-        return f"Checked {total} and changed nothing: {done}.", detail
-    if trouble:
-        return f"Completed, but not on every node: {trouble}.", f"Of {total}: {done}."
-    return f"Completed on {total}: {done}.", ""
-
-
-def _preflight_sentence(blockers, reason):
-    if not blockers:
-        return f"Stopped before any change: {reason}." if reason else "Stopped before any change."
-    affected = {node for problem in blockers for variant in problem["observed"] for node in variant["nodes"]}
-    places = [f"on {numbered(len(affected), 'node')}"] if affected else []
-    if not all(problem["node_count"] for problem in blockers):
-        places.append("in the cluster or fleet as a whole")
-    return f"Stopped before any change by {numbered(len(blockers), 'blocker')}, {' and '.join(places)}."
-
-
-def _change_sentence(counts, wave, last_wave):
-    place = f"in wave {wave}" if wave else "during the changes"
-    total = f" of {last_wave}" if wave and last_wave else ""
-    trouble = _count_words(counts, UNFINISHED[:3])
-    return f"Stopped {place}{total}: {trouble}." if trouble else f"Stopped {place}{total}."

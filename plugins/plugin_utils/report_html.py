@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.report import STATES
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_outcome import STATES
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
     NODE_NAME,
     duration_words,

@@ -38,6 +38,7 @@ def sample_run(node_count=40):
         "check_mode": False,
         "engine": "native",
         "playbook": "site.yml",
+        "phase": "change",
         "versions": {"portcullis.fleet": "0.1.0", "ansible-core": "2.19.14"},
         "nodes": nodes,
         "findings": _findings(list(nodes)),
@@ -76,6 +77,7 @@ def blocked_run(node_count=40):
     return run | {
         "findings": run["findings"] + blockers,
         "changes": [],
+        "phase": "preflight",
         "stopped": {"phase": "preflight", "reason": ""},
     }
 

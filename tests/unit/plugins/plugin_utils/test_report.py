@@ -22,6 +22,7 @@ def a_run(states=("changed", "unchanged"), **changed):
         "check_mode": False,
         "engine": "native",
         "playbook": "/home/somebody/fleet/site.yml",
+        "phase": "done",
         "versions": {"ansible-core": "2.19.14"},
         "nodes": {f"node{number}": {"state": state, "wave": number} for number, state in enumerate(states, 1)},
         "findings": [],
@@ -125,6 +126,69 @@ def a_finding(node="", **changed):
             "The changes were made, but they could not be proven. an exec was not refused. Of 1 node: 1 changed.",
             id="verify",
         ),
+        pytest.param(
+            a_run(("unchanged", "not_proven"), stopped={"phase": "verify", "reason": "1 blocker"}),
+            "stopped",
+            "Nothing was changed, and not all is proven. 1 blocker. Of 2 nodes: 1 not proven, 1 already as wanted.",
+            id="verify without changes",
+        ),
+        pytest.param(
+            a_run(("changed",), phase="cluster", stopped={"phase": "cluster", "reason": "Bad_Name is no namespace"}),
+            "stopped",
+            "Stopped at the cluster's objects, after the nodes. Bad_Name is no namespace. Of 1 node: 1 changed.",
+            id="cluster",
+        ),
+        pytest.param(
+            a_run(("unchanged", "not_reached"), phase="preflight"),
+            "running",
+            "In progress when this was written: 0 of 2 nodes changed, the preflight had ended. "
+            "Of 2 nodes: 1 not reached, 1 already as wanted. "
+            "If this run is no longer at work, it was cut short and may have changed more since: "
+            "run the playbook again.",
+            id="running, preflight",
+        ),
+        pytest.param(
+            a_run(
+                phase="change",
+                nodes={
+                    "a": {"state": "changed", "wave": 1},
+                    "b": {"state": "changed", "wave": 2},
+                    "c": {"state": "not_reached"},
+                },
+            ),
+            "running",
+            "In progress when this was written: 2 of 3 nodes changed, wave 2 of the change had ended. "
+            "Of 3 nodes: 1 not reached, 2 changed. If this run is no longer at work, it was cut short and may have "
+            "changed more since: run the playbook again.",
+            id="running, wave",
+        ),
+        pytest.param(
+            a_run(("would_change", "unchanged"), phase="cluster", check_mode=True),
+            "running",
+            "In progress when this was written: 1 of 2 nodes would change, the cluster's objects had been seen to. "
+            "Of 2 nodes: 1 would change, 1 already as wanted. "
+            "If this run is no longer at work, it was cut short, and it changed nothing.",
+            id="running, check mode",
+        ),
+        pytest.param(
+            a_run(("looked_at", "looked_at"), findings=[a_finding("node1", severity="warning")]),
+            "completed",
+            "Looked at 2 nodes: nothing is in the way.",
+            id="preflight alone",
+        ),
+        pytest.param(
+            a_run(("looked_at", "not_reached"), findings=[a_finding("node2", waived=True)]),
+            "completed_with_trouble",
+            "Looked at 1 node: nothing is in the way but what was accepted. "
+            "Not every node could be looked at: 1 not reached.",
+            id="preflight alone, accepted",
+        ),
+        pytest.param(
+            a_run(("proven", "proven")),
+            "completed",
+            "Completed on 2 nodes: 2 proven.",
+            id="verify alone",
+        ),
     ],
 )
 def test_outcome(run, status, words):
@@ -148,6 +212,9 @@ def test_counts_name_every_state():
         "not_reached": 0,
         "would_change": 0,
         "unchanged": 0,
+        "not_proven": 0,
+        "proven": 0,
+        "looked_at": 0,
     }
 
 
@@ -256,8 +323,12 @@ def test_a_clock_set_back_costs_no_report():
         ),
         pytest.param({"changes": [{"node": "n", "what": "f"}]}, "run.changes[0].diff is missing", id="change"),
         pytest.param(
-            {"stopped": {"phase": "lunch"}}, "run.stopped.phase is 'lunch': give one of preflight", id="phase"
+            {"stopped": {"phase": "lunch"}}, "run.stopped.phase is 'lunch': give one of preflight", id="stopped phase"
         ),
+        pytest.param(
+            {"stopped": {"phase": "done"}}, "run.stopped.phase is 'done': give one of preflight", id="done and stopped"
+        ),
+        pytest.param({"phase": "lunch"}, "run.phase is 'lunch': give one of preflight", id="phase"),
     ],
 )
 def test_bad_input_is_refused(changed, message):

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report import build
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_html import render_html
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_outcome import STATES
 
 from tests.unit.plugins.plugin_utils.report_sample import blocked_run, sample_run
 
@@ -52,11 +53,18 @@ def hostile_run():
     return run | {"engine": HOSTILE, "playbook": HOSTILE, "versions": {HOSTILE: HOSTILE}}
 
 
+def every_state_run():
+    """Return a run with one node in each state that a report knows."""
+    return sample_run() | {"nodes": {name: {"state": name} for name in STATES}, "findings": [], "changes": []}
+
+
 RUNS = [
     pytest.param(sample_run(), id="stopped in a wave"),
     pytest.param(blocked_run(), id="stopped by blockers"),
     pytest.param(hostile_run(), id="hostile"),
-    pytest.param(sample_run() | {"check_mode": True, "stopped": None}, id="check mode"),
+    pytest.param(sample_run() | {"check_mode": True, "phase": "done", "stopped": None}, id="check mode"),
+    pytest.param(sample_run() | {"stopped": None}, id="running"),
+    pytest.param(every_state_run(), id="every state"),
     pytest.param(sample_run() | {"nodes": {}, "findings": [], "changes": [], "stopped": None}, id="empty"),
 ]
 
@@ -120,6 +128,22 @@ def test_states_are_told_in_words_and_signs():
     assert "rolled back" in outline.texts["tbody"]
     assert '-      config_path = ""' in outline.texts["pre"]
     assert '+      config_path = "/etc/containerd/certs.d"' in outline.texts["pre"]
+
+
+def test_every_state_has_its_colour_in_each_palette():
+    """A state without a colour would be drawn in that of the text around it."""
+    style = Outline(render_html(build(every_state_run()))).texts["style"]
+
+    for palette in re.findall(r":root \{(.*?)\}", style, re.S):
+        assert set(STATES) <= set(re.findall(r"--([\w-]+):", palette))
+
+
+def test_a_run_that_goes_on_is_not_said_to_have_ended():
+    """The page of a run in progress gives the time at which it was written."""
+    terms = Outline(render_html(build(sample_run() | {"stopped": None}))).texts["dt"]
+
+    assert "Written" in terms
+    assert "Ended" not in terms
 
 
 def test_long_lists_are_folded():
