@@ -6,12 +6,17 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.portcullis.fleet.plugins.plugin_utils import cluster_requirements, findings, requirements
+from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
+    cluster_requirements,
+    findings,
+    node_observations,
+    requirements,
+)
 
 ARGUMENT_SPEC = {
     "probes": {"type": "dict", "required": True},
     "cluster": {"type": "dict"},
-    "engine": {"type": "str", "choices": list(requirements.ENGINES), "default": "native"},
+    "engine": {"type": "str", "choices": list(node_observations.ENGINES), "default": "native"},
     "registry_config_path": {"type": "path"},
     "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
     "accept": {"type": "list", "elements": "str", "default": []},
@@ -33,9 +38,9 @@ def host_record(name: str, hostvars: dict, result: dict) -> dict:
     }
 
 
-def nodes_of(arguments: dict, groups: dict) -> list[requirements.Node]:
+def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
     """The nodes whose probe came back."""
-    wanted = requirements.Wanted(
+    wanted = node_observations.Wanted(
         engine=arguments["engine"],
         registry_config_path=arguments["registry_config_path"] or "",
         images=tuple(arguments["images"]),
@@ -43,7 +48,7 @@ def nodes_of(arguments: dict, groups: dict) -> list[requirements.Node]:
     )
     plain = set(groups.get(PLAIN_GROUP, []))
     return [
-        requirements.Node(
+        node_observations.Node(
             name=name,
             in_cluster=name not in plain,
             probe=requirements.probe_of(result),

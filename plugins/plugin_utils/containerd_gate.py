@@ -45,16 +45,17 @@ def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) 
                 "write the imports with their full path",
             )
         )
-    return findings + (_judge_restart(facts) if will_restart else [])
+    return findings + (judge_restart(facts) if will_restart else [])
 
 
-def _judge_restart(facts: dict) -> list[dict]:
+def judge_restart(facts: dict) -> list[dict]:
+    """Return the findings that forbid a restart; of the facts it needs C(unit_name), C(unit) and C(dependents)."""
     name, unit = facts["unit_name"], facts["unit"]
     if unit.get("ActiveState") != "active" or unit.get("MainPID", "0") == "0":
         return [
             _blocker(
                 "containerd.unit_not_active",
-                f"{name} is {unit.get('ActiveState') or 'not known to systemd'}",
+                f"{name} is {unit.get('ActiveState') or 'not the unit of the containerd that runs'}",
                 f"{name} active, so that it can be restarted and put back",
                 f"start {name}, or write with restart=never and restart the daemon yourself",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.portcullis.fleet.plugins.action.node_probe import explain_failure
 from ansible_collections.portcullis.fleet.plugins.action.node_requirements import judge
 
 from tests.unit.plugins.plugin_utils.probes import CLEAN_PROBE, probe_with
@@ -63,18 +62,3 @@ def test_saved_probes_are_judged_without_an_inventory_or_a_cluster():
 
     assert [(item["id"], item["node"]) for item in found] == [("kubelet.not_healthy", "node7")]
     assert changeable == ["node7"]
-
-
-def test_a_missing_python_is_said_in_one_line_with_the_remedy():
-    result = {"failed": True, "rc": 127, "msg": "The module interpreter '/usr/bin/python3' was not found."}
-    explained = explain_failure("w1", result)
-
-    assert explained["no_python"]
-    assert "no Python on w1" in explained["msg"]
-    assert "ansible_python_interpreter" in explained["msg"]
-
-
-def test_any_other_failure_is_kept_as_it_is():
-    result = {"failed": True, "rc": 1, "msg": "disk_paths must be absolute"}
-
-    assert explain_failure("w1", result) is result

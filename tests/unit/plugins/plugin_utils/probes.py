@@ -21,9 +21,14 @@ CLEAN_PROBE = {
     "containerd": {
         "present": True,
         "binary": "/usr/bin/containerd",
+        "binary_replaced": False,
+        "unit_name": "containerd.service",
+        "unit": {"LoadState": "loaded", "ActiveState": "active", "MainPID": "412", "KillMode": "process"},
+        "dependents": [],
         "active": True,
         "unit_state": "active",
         "config_file": "/etc/containerd/config.toml",
+        "config_directory": "/etc/containerd",
         "config": {
             "version": 2,
             "address": "/run/containerd/containerd.sock",
@@ -46,7 +51,10 @@ CLEAN_PROBE = {
     "kube_proxy": {"mode": "iptables", "error": ""},
     "kubelet": {"active": True, "healthy": True, "error": ""},
     "time": {"epoch_s": 1000.0, "synchronised": True, "maxerror_us": 1000, "service": "chrony.service", "error": ""},
-    "disks": [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False}],
+    "disks": [
+        {"path": "/etc", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False, "obstacle": ""},
+        {"path": "/etc/containerd", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False, "obstacle": ""},
+    ],
     "unseen": {},
     "duration_ms": 100,
 }

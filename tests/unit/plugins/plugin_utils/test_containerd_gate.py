@@ -41,11 +41,11 @@ def test_units_that_may_not_restart(changes, finding, observed):
     assert judge_change(facts(unit=changes), DAEMON, NOBODY, False) == []
 
 
-def test_no_systemd():
-    """Where systemd does not know the unit, nothing could restart it."""
+def test_a_daemon_of_no_unit():
+    """Where the daemon was started by hand, nothing could restart it."""
     found = judge_change({**facts(), "unit": {}}, DAEMON, NOBODY, True)
 
-    assert "containerd.service is not known to systemd" in found[0]["observed"]
+    assert "containerd.service is not the unit of the containerd that runs" in found[0]["observed"]
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import Node, Wanted, version_tuple
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import (
     CHECKS,
-    Node,
-    Wanted,
     evaluate_node,
     left_out,
     probe_fault,
-    version_tuple,
 )
 
 from .probes import BUSYBOX, CLEAN_PROBE, probe_with
@@ -19,14 +17,51 @@ WANTED = Wanted(engine="native", registry_config_path="/etc/containerd/certs.d",
 FIREWALLD = [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
 FULL = [{"path": "/var/lib/containerd", "free_bytes": 5 * 2**20, "free_inodes": None, "read_only": False}]
 NO_INODES = [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 3, "read_only": False}]
-READ_ONLY = [{"path": "/etc", "free_bytes": 2**30, "free_inodes": 10_000, "read_only": True}]
+READ_ONLY = [{"path": "/etc", "free_bytes": 0, "free_inodes": 10_000, "read_only": True}]
+JOURNAL = "/var/lib/portcullis"
+FILE_IN_PLACE = [{"path": JOURNAL, "free_bytes": 2**30, "free_inodes": None, "read_only": False, "obstacle": JOURNAL}]
+READ_ONLY_CONFIG = [{"path": "/etc/containerd", "free_bytes": 2**30, "free_inodes": None, "read_only": True}]
+SMALL_ETC = [{"path": "/etc/containerd", "free_bytes": 5 * 2**20, "free_inodes": None, "read_only": False}]
+# What the probe makes of a node whose systemctl fails.
+UNITS_UNSEEN = {
+    "unseen": {"units": "systemctl show failed: Failed to connect to bus:\nHost is down"},
+    "packet_filters": None,
+    "containerd__unit": {},
+    "containerd__unit_state": "",
+    "time__service": "",
+    "time__synchronised": False,
+}
+# What the probe makes of a node that it reads without root: no socket, no configuration, perhaps no binary.
+ROOT_UNSEEN = {
+    "system__euid": 1000,
+    "unseen": {"root": "Permission denied: not root"},
+    "containerd__config": {},
+    "containerd__config_error": "open /etc/containerd/config.toml: permission denied",
+    "containerd__cri__serving": False,
+    "containerd__cri__error": "UNAVAILABLE: permission denied",
+}
 PROBLEMS = {
     "architecture": ({"system__architecture": "riscv64"}, "node.architecture", "riscv64"),
     "big-endian": ({"system__byteorder": "big"}, "node.architecture", "big-endian"),
     "kernel": ({"system__kernel": "4.18.0-553.el8.x86_64"}, "node.kernel", "4.18.0-553"),
     "kernel without a number": ({"system__kernel": "custom"}, "node.kernel", "custom"),
-    "not root": ({"system__euid": 1000}, "node.not_root", "without root"),
+    "not root": (ROOT_UNSEEN, "node.not_root", "without root"),
+    "not root, and no binary on the path": (
+        {"system__euid": 1000, "containerd": {"present": False}},
+        "node.not_root",
+        "without root",
+    ),
+    "systemd does not answer": (
+        UNITS_UNSEEN,
+        "node.unseen",
+        "units: systemctl show failed: Failed to connect to bus: Host is down",
+    ),
     "no containerd": ({"containerd": {"present": False}}, "containerd.missing", "no containerd"),
+    "another runtime": (
+        {"containerd": {"present": False, "other_runtime": "crio"}},
+        "containerd.missing",
+        "kubelet uses crio",
+    ),
     "containerd stopped": (
         {
             "containerd__cri__serving": False,
@@ -52,6 +87,11 @@ PROBLEMS = {
         "containerd.config_not_loaded",
         "changed after containerd started",
     ),
+    "containerd upgraded without a restart": (
+        {"containerd__binary_replaced": True},
+        "containerd.binary_replaced",
+        "/usr/bin/containerd was replaced after containerd 1.6.20~ds1 started",
+    ),
     "mirrors": ({"containerd__config__mirrors": ["docker.io"]}, "containerd.mirrors_present", "mirrors.docker.io"),
     "registry TLS": ({"containerd__config__tls": ["r.example"]}, "containerd.mirrors_present", "configs.r.example.tls"),
     "config_path unset": ({"containerd__config__config_path": ""}, "containerd.config_path", "not set"),
@@ -72,7 +112,8 @@ PROBLEMS = {
     ),
     "disk full": ({"disks": FULL}, "disk.space", "/var/lib/containerd has 5 MiB free of 256 MiB needed"),
     "no inodes": ({"disks": NO_INODES}, "disk.space", "3 inodes"),
-    "read-only": ({"disks": READ_ONLY}, "disk.space", "read-only"),
+    "read-only": ({"disks": READ_ONLY}, "disk.not_writable", "/etc is on a read-only file system"),
+    "file in place": ({"disks": FILE_IN_PLACE}, "disk.not_writable", "/var/lib/portcullis is there and is not a dir"),
 }
 
 
@@ -119,6 +160,55 @@ def test_a_containers_clock_is_judged_by_its_skew_alone():
     changes = {"time__synchronised": False, "time__service": "", "system__container": "systemd-nspawn"}
 
     assert evaluate_node(node_of(probe_with(**changes))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding_id", "words"),
+    [
+        (
+            {"containerd__unit": {}, "containerd__unit_state": ""},
+            "containerd.unit_not_active",
+            "not the unit of the containerd that runs",
+        ),
+        (
+            {"containerd__unit__ActiveState": "inactive", "containerd__unit__MainPID": "0"},
+            "containerd.unit_not_active",
+            "containerd.service is inactive",
+        ),
+        ({"containerd__unit__KillMode": "control-group"}, "containerd.kill_mode", "KillMode=control-group"),
+        ({"containerd__dependents": ["docker.service"]}, "containerd.restarts_others", "docker.service"),
+        ({"disks": READ_ONLY_CONFIG}, "disk.not_writable", "/etc/containerd is on a read-only file system"),
+    ],
+    ids=["by hand", "by another unit", "kill mode", "docker", "read-only configuration"],
+)
+def test_what_forbids_an_edit_is_found_before_it_where_there_is_something_to_edit(changes, finding_id, words):
+    unset = evaluate_node(node_of(probe_with(containerd__config__config_path="", **changes)))
+
+    assert {item["id"] for item in unset} == {"containerd.config_path", finding_id}
+    assert [words in item["observed"] for item in unset if item["id"] == finding_id] == [True]
+    assert {item["node"] for item in unset} == {"w1"}
+    assert evaluate_node(node_of(probe_with(**changes))) == []
+
+
+def test_a_small_etc_has_room_for_the_configuration():
+    changes = {"containerd__config__config_path": "", "disks": SMALL_ETC}
+
+    assert [item["id"] for item in evaluate_node(node_of(probe_with(**changes)))] == ["containerd.config_path"]
+
+
+def test_a_probe_of_before_the_unit_was_read_is_judged_without_it():
+    probe = probe_with(containerd__config__config_path="")
+    for key in ("unit", "unit_name", "dependents", "binary_replaced", "config_directory"):
+        del probe["containerd"][key]
+
+    assert [item["id"] for item in evaluate_node(node_of(probe))] == ["containerd.config_path"]
+
+
+def test_a_plain_host_uses_a_containerd_that_serves_whatever_its_unit_says():
+    changes = {"containerd__unit": {}, "containerd__unit_state": "", "containerd__config__config_path": ""}
+    found = evaluate_node(node_of(probe_with(**changes), in_cluster=False))
+
+    assert [item["id"] for item in found] == ["containerd.config_path", "containerd.unit_not_active"]
 
 
 def test_a_saved_probe_is_judged_without_a_clock():
@@ -181,6 +271,7 @@ def test_what_the_run_mends_is_a_warning_before_it_and_a_blocker_after(changes):
     [
         ({"unreachable": True, "msg": "connection\ntimed out"}, "node.unreachable"),
         ({"failed": True, "no_python": True, "msg": "no Python on w1"}, "node.no_python"),
+        ({"failed": True, "no_become": True, "msg": "no sudo on w1"}, "node.no_become"),
         ({"failed": True, "msg": "boom"}, "node.probe_failed"),
     ],
 )

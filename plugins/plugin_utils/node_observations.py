@@ -1,0 +1,307 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is wrong with a node, in words: a predicate over its probe for each requirement (requirements.py).
+
+A predicate says what it found, or returns None. Nothing here talks to a node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
+
+ENGINES = ("native", "runtime_enforcer", "secure_workload")
+# Architectures of Calico's node requirements (x86-64, arm64, ppc64le, s390x) that each engine is built for.
+ARCHITECTURES = {
+    "native": ("x86_64", "aarch64"),
+    "runtime_enforcer": ("x86_64", "aarch64"),
+    "secure_workload": ("x86_64", "aarch64", "ppc64le", "s390x"),
+}
+# Lowest kernel by engine and architecture. native: bpf_send_signal is there from 5.3 (weakest tier);
+# runtime_enforcer: fmod_ret on x86-64 from 5.8, on arm64 from 6.4; secure_workload: Calico's text, 3.10.
+KERNELS = {
+    "native": {"": (5, 3)},
+    "runtime_enforcer": {"": (5, 8), "aarch64": (6, 4)},
+    "secure_workload": {"": (3, 10)},
+}
+# registry config_path is a key of containerd 1.5 and newer; 1.6 is the oldest line that is still measured.
+CONTAINERD_MINIMUM = (1, 6)
+# States of a unit that somebody wants to run. Source: systemd, unit-def.c.
+UNIT_IN_USE = ("active", "activating", "reloading", "deactivating", "failed")
+# The directory of the text's example; what containerd_config writes where none is set.
+DEFAULT_CONFIG_PATH = "/etc/containerd/certs.d"
+MIB = 1024 * 1024
+# The journal keeps previous contents, the agent and its cache are a few megabytes, an image import unpacks.
+DISK_NEEDED = {"/etc": 4 * MIB, "/var/lib/portcullis": 64 * MIB, "/var/lib/containerd": 256 * MIB}
+DISK_NEEDED_ELSEWHERE = 16 * MIB
+INODES_NEEDED = 200
+# Kubernetes' certificates and tokens are checked to the second; event order between nodes needs about as much.
+SKEW_WARNING_S = 1.0
+SKEW_BLOCKER_S = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the run was asked for."""
+
+    engine: str
+    # Empty: whatever the node uses already is kept.
+    registry_config_path: str
+    images: tuple[str, ...]
+    # The run is over: what it should have mended must be mended.
+    proven: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One node as the checks see it: its probe, whether it belongs to the cluster, and the clock around the probe."""
+
+    name: str
+    in_cluster: bool
+    probe: dict
+    wanted: Wanted
+    controller_epoch_s: dict | None = None
+
+    @property
+    def containerd(self) -> dict:
+        """The probe's containerd section."""
+        return self.probe["containerd"]
+
+    @property
+    def uses_containerd(self) -> bool:
+        """Whether there is a containerd to judge. On a plain host one that is installed but off is none."""
+        if not self.containerd["present"]:
+            return False
+        is_in_use = self.containerd["unit_state"] in UNIT_IN_USE or self.containerd["cri"]["serving"]
+        return self.in_cluster or is_in_use
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the probe could see the processes, sockets and files of root."""
+        return self.probe["system"]["euid"] == 0
+
+    @property
+    def sees_containerd(self) -> bool:
+        """Whether there is a containerd and what the probe says of it can be believed."""
+        return self.is_root and self.uses_containerd
+
+    @property
+    def sees_units(self) -> bool:
+        """Whether systemd answered."""
+        return "units" not in self.probe["unseen"]
+
+
+def version_tuple(text: str, *, parts: int = 2) -> tuple[int, ...] | None:
+    """The leading numbers of a version such as C(6.1.0-31-cloud) or C(v1.7.24~ds1), None when it has none."""
+    match = re.match(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
+    return tuple(int(group or 0) for group in match.groups()[:parts]) if match else None
+
+
+def minimum_kernel(node: Node) -> tuple[int, int]:
+    """The lowest kernel of the node's engine on its architecture."""
+    table = KERNELS[node.wanted.engine]
+    return table.get(node.probe["system"]["architecture"], table[""])
+
+
+def wrong_architecture(node: Node) -> str | None:
+    """The architecture or byte order that the engine is not built for."""
+    system = node.probe["system"]
+    if system["architecture"] not in ARCHITECTURES[node.wanted.engine]:
+        return f"architecture {system['architecture']}"
+    return (
+        f"{system['byteorder']}-endian" if system["byteorder"] != "little" and node.wanted.engine == "native" else None
+    )
+
+
+def old_kernel(node: Node) -> str | None:
+    """A kernel below the engine's lowest."""
+    release = node.probe["system"]["kernel"]
+    version = version_tuple(release)
+    return f"kernel {release}" if version is None or version < minimum_kernel(node) else None
+
+
+def not_root(node: Node) -> str | None:
+    """A probe that could not see everything."""
+    return None if node.is_root else "the probe ran without root"
+
+
+def unseen_sections(node: Node) -> str | None:
+    """What the probe could not read; what root could have read is another finding."""
+    unseen = {name: reason for name, reason in node.probe["unseen"].items() if name != "root"}
+    return "; ".join(f"{name}: {' '.join(reason.split())}" for name, reason in sorted(unseen.items())) or None
+
+
+def no_containerd(node: Node) -> str | None:
+    """A node of the cluster without containerd."""
+    if not node.in_cluster or not node.is_root or node.uses_containerd:
+        return None
+    other = node.containerd.get("other_runtime")
+    return f"kubelet uses {other}" if other else "no containerd process and no binary on the usual path"
+
+
+def cri_not_serving(node: Node) -> str | None:
+    """A runtime that is dead, or up with a dead CRI plugin: the second is what a wrong edit causes."""
+    if not node.sees_containerd or node.containerd["cri"]["serving"]:
+        return None
+    cri = node.containerd["cri"]
+    why = cri["error"] or "conditions " + ", ".join(
+        f"{key}={value}" for key, value in sorted(cri["conditions"].items())
+    )
+    name = node.containerd.get("unit_name", "containerd.service")
+    return f"{name} is {node.containerd['unit_state'] or 'unknown'}; CRI at {cri['socket']}: {why}"
+
+
+def old_containerd(node: Node) -> str | None:
+    """A daemon older than any that was measured."""
+    version = node.containerd["cri"]["version"] if node.sees_containerd else ""
+    return f"containerd {version}" if version and (version_tuple(version) or ()) < CONTAINERD_MINIMUM else None
+
+
+def broken_config(node: Node) -> str | None:
+    """A configuration that the daemon's own parser refuses: the next restart would be the last."""
+    if not node.sees_containerd or not node.containerd["config_error"]:
+        return None
+    return f"{node.containerd['config_file']}: {node.containerd['config_error']}"
+
+
+def stale_daemon(node: Node) -> str | None:
+    """A file that was edited after the daemon started, so what runs is not what is written."""
+    if not node.sees_containerd or not node.containerd["config_changed_after_start"]:
+        return None
+    return f"{node.containerd['config_file']} was changed after containerd started"
+
+
+def replaced_binary(node: Node) -> str | None:
+    """An upgrade without a restart: the next restart starts a daemon that nobody has seen at work here."""
+    if not node.sees_containerd or not node.containerd.get("binary_replaced"):
+        return None
+    version = node.containerd["cri"]["version"]
+    return f"{node.containerd['binary']} was replaced after containerd {version} started".replace("  ", " ")
+
+
+def legacy_registry_tables(node: Node) -> str | None:
+    """Mirrors or registry TLS in config.toml, which no daemon accepts beside C(config_path)."""
+    if not node.sees_containerd:
+        return None
+    config = node.containerd["config"]
+    names = [f"registry.mirrors.{name}" for name in config.get("mirrors", [])]
+    names += [f"registry.configs.{name}.tls" for name in config.get("tls", [])]
+    return f"{node.containerd['config_file']} has {', '.join(names)}" if names else None
+
+
+def other_config_path(node: Node) -> str | None:
+    """An effective C(config_path) that is empty, or not the one that the user asked for."""
+    if not node.sees_containerd or not node.containerd["config"]:
+        return None
+    effective, wanted = node.containerd["config"]["config_path"], node.wanted.registry_config_path
+    if effective and (not wanted or effective == wanted):
+        return None
+    return f"effective registry config_path is {effective or 'not set'}"
+
+
+def needs_edit(node: Node) -> bool:
+    """Whether a run edits containerd's configuration, and so restarts the daemon."""
+    return bool(other_config_path(node) or legacy_registry_tables(node))
+
+
+def restart_findings(node: Node) -> list[dict]:
+    """What forbids the restart that an edit needs, as the change itself judges it (containerd_gate)."""
+    # A saved probe may be older than these keys.
+    if "unit" not in node.containerd or not node.sees_units or not node.containerd["cri"]["serving"]:
+        return []
+    found = judge_restart(node.containerd) if needs_edit(node) else []
+    return [{**item, "node": node.name} for item in found]
+
+
+def missing_images(node: Node) -> str | None:
+    """Images that are not on the node."""
+    if not node.sees_containerd or not node.containerd["cri"]["serving"]:
+        return None
+    missing = sorted(name for name in node.wanted.images if not node.containerd["cri"]["images"].get(name))
+    return "not on the node: " + ", ".join(missing) if missing else None
+
+
+def packet_filter_managers(node: Node) -> str | None:
+    """Packet-filter managers at work on a node of the cluster; a plain host may have its own firewall."""
+    found = node.probe["packet_filters"] if node.in_cluster and node.sees_units else []
+    return "; ".join(item["evidence"] for item in found) or None
+
+
+def kubelet_down(node: Node) -> str | None:
+    """A node of the cluster whose kubelet does not say that it is healthy."""
+    kubelet = node.probe["kubelet"]
+    if not node.in_cluster or kubelet["healthy"]:
+        return None
+    return f"kubelet.service {'is' if kubelet['active'] else 'is not'} active; healthz: {kubelet['error']}"
+
+
+def kube_proxy_unknown(node: Node) -> str | None:
+    """A node of the cluster whose live kube-proxy mode cannot be read."""
+    proxy = node.probe["kube_proxy"]
+    return f"no answer: {proxy['error']}" if node.in_cluster and not proxy["mode"] else None
+
+
+def clock_skew_s(node: Node) -> float:
+    """Seconds by which the node's clock is outside the time in which it was read; 0 when that is not known."""
+    if not node.controller_epoch_s:
+        return 0.0
+    epoch = node.probe["time"]["epoch_s"]
+    return max(0.0, node.controller_epoch_s["before"] - epoch, epoch - node.controller_epoch_s["after"])
+
+
+def clock_far_off(node: Node) -> str | None:
+    """A clock with which certificates and tokens fail."""
+    skew = clock_skew_s(node)
+    return f"clock is {skew:.0f} s off the controller's" if skew > SKEW_BLOCKER_S else None
+
+
+def clock_off(node: Node) -> str | None:
+    """A clock that drifts."""
+    skew = clock_skew_s(node)
+    return f"clock is {skew:.1f} s off the controller's" if SKEW_WARNING_S < skew <= SKEW_BLOCKER_S else None
+
+
+def clock_not_synchronised(node: Node) -> str | None:
+    """A clock that nothing disciplines. A container's clock is its host's and is judged by its skew alone."""
+    clock = node.probe["time"]
+    if node.probe["system"]["container"] or not node.sees_units:
+        return None
+    if clock["synchronised"] is not False or clock["service"]:
+        return None
+    return "the kernel says unsynchronised and no time service is active"
+
+
+def disks_to_write(node: Node) -> list[dict]:
+    """The directories that a run would write to on this node."""
+    skipped = set() if node.uses_containerd else {"/var/lib/containerd"}
+    if not needs_edit(node):
+        skipped.add(node.containerd.get("config_directory"))
+    return [disk for disk in node.probe["disks"] if disk["path"] not in skipped]
+
+
+def unwritable_disk(node: Node) -> str | None:
+    """Directories that cannot be written, whatever room there is."""
+    found = []
+    for disk in disks_to_write(node):
+        if disk.get("obstacle"):
+            found.append(f"{disk['path']}: {disk['obstacle']} is there and is not a directory")
+        elif disk["read_only"]:
+            found.append(f"{disk['path']} is on a read-only file system")
+    return "; ".join(found) or None
+
+
+def little_disk(node: Node) -> str | None:
+    """Directories with too little room for what will be written."""
+    short = []
+    for disk in disks_to_write(node):
+        is_config = disk["path"] == node.containerd.get("config_directory")
+        needed = DISK_NEEDED.get("/etc" if is_config else disk["path"], DISK_NEEDED_ELSEWHERE)
+        if disk["read_only"]:
+            continue
+        if disk["free_bytes"] < needed:
+            short.append(f"{disk['path']} has {disk['free_bytes'] // MIB} MiB free of {needed // MIB} MiB needed")
+        elif disk["free_inodes"] is not None and disk["free_inodes"] < INODES_NEEDED:
+            short.append(f"{disk['path']} has {disk['free_inodes']} inodes free of {INODES_NEEDED} needed")
+    return "; ".join(short) or None
