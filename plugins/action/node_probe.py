@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from ansible.plugins.action import ActionBase
@@ -12,9 +13,24 @@ from ansible.plugins.action import ActionBase
 RC_NOT_FOUND = 127
 
 
+# How sh, bash and zsh say that a program of a become plugin is not there, by name or path.
+BECOME_PROGRAMS = "sudo|su|doas|dzdo|pbrun|pfexec|pmrun|ksu|sesu|machinectl"
+NO_BECOME = re.compile(
+    rf"\b({BECOME_PROGRAMS}): (?:(?:command )?not found|No such file or directory)"
+    rf"|command not found: (?:\S*/)?({BECOME_PROGRAMS})\b"
+)
+
+
 def explain_failure(host: str, result: dict) -> dict:
-    """Turn the failure of a node without Python into one line that names the node and the remedy."""
+    """Turn the failure of a node without Python, or without sudo, into one line that names the node and the remedy."""
     output = " ".join(str(result.get(key, "")) for key in ("module_stdout", "module_stderr", "msg"))
+    if missing := NO_BECOME.search(output):
+        program = next(filter(None, missing.groups()))
+        message = (
+            f"no {program} on {host}: ansible_become needs it. Install {program} there, set ansible_become_method for "
+            f"{host} to what it has, or connect as root"
+        )
+        return {"failed": True, "changed": False, "msg": message, "no_become": True}
     if result.get("rc") != RC_NOT_FOUND and "interpreter" not in output:
         return result
     message = (
@@ -25,7 +41,7 @@ def explain_failure(host: str, result: dict) -> dict:
 
 
 class ActionModule(ActionBase):
-    """The controller half: adds the clock readings, explains a missing Python."""
+    """The controller half: adds the clock readings, explains a missing Python or sudo."""
 
     TRANSFERS_FILES = False
 

@@ -23,7 +23,9 @@ options:
     elements: str
     default: [docker.io/library/busybox:1.33]
   disk_paths:
-    description: Absolute paths that a run will write to. Free space and inodes are reported for each.
+    description:
+      - Absolute paths of directories that a run will write to. Free space and inodes are reported for each.
+      - The directory of containerd's configuration file is added.
     type: list
     elements: path
     default: [/etc, /var/lib/portcullis, /var/lib/containerd]
@@ -62,12 +64,16 @@ probe:
       type: dict
       sample: {"architecture": "x86_64", "kernel": "6.1.0-31-cloud-amd64", "container": ""}
     containerd:
-      description: Whether it is there and active, its configuration file, the keys of the effective configuration that
-        the checks use, whether the file is newer than the running daemon, and what CRI answers.
+      description: The daemon that kubelet uses, else that of C(containerd.service). Whether it is there and active, its
+        unit with the properties and active dependents that a restart depends on, its binary and whether that was
+        replaced since the start, its configuration file and the real path of its directory, the keys of the effective
+        configuration that the checks use, whether the file is newer than the running daemon, and what CRI answers.
+        Where kubelet uses another runtime, C(other_runtime) names its program.
       type: dict
       sample: {"present": true, "config": {"version": 2, "config_path": "", "mirrors": []}, "cri": {"serving": true}}
     packet_filters:
-      description: The packet-filter managers that are at work, each with the evidence.
+      description: The packet-filter managers that are at work, each with the evidence. Null where systemd did not
+        answer.
       type: list
       elements: dict
       sample: [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
@@ -85,15 +91,15 @@ probe:
       type: dict
       sample: {"epoch_s": 1764547200.0, "synchronised": true, "maxerror_us": 1500, "service": "chrony.service"}
     disks:
-      description: Free bytes and inodes (null where the file system has no fixed number) for each path, and whether it
-        is mounted read-only.
+      description: Free bytes and inodes (null where the file system has no fixed number) for each path, whether it is
+        mounted read-only, and in C(obstacle) what is in its place and not a directory, else an empty string.
       type: list
       elements: dict
-      sample: [{"path": "/etc", "free_bytes": 1048576000, "free_inodes": 65000, "read_only": false}]
+      sample: [{"path": "/etc", "free_bytes": 1048576000, "free_inodes": 65000, "read_only": false, "obstacle": ""}]
     unseen:
-      description: What could not be read, and why.
+      description: What could not be read, and why. C(units) where systemd did not answer, C(root) without root.
       type: dict
-      sample: {}
+      sample: {"units": "systemctl show failed: no answer within 10 s"}
     duration_ms:
       description: How long reading took on the node, in milliseconds.
       type: int
@@ -103,6 +109,11 @@ controller_epoch_s:
   returned: success
   type: dict
   sample: {"before": 1764547199.8, "after": 1764547200.4}
+no_become:
+  description: The task failed since the node does not have the program, such as sudo, that C(ansible_become) needs.
+  returned: when the task failed for that reason
+  type: bool
+  sample: true
 no_python:
   description: The task failed since the node has no Python interpreter.
   returned: when the task failed for that reason
