@@ -97,7 +97,10 @@ def find_daemon():
         peer = listener(path)
         if peer and peer != pid:
             name = unit_of(read_text(f"/proc/{peer}/cgroup") or "")
-            return name or UNIT, read_units((name,)).get(name, {}) if name else {}, peer
+            unit = read_units((name,)).get(name, {}) if name else {}
+            # What was started by hand over SSH may be in the cgroup of ssh.service.
+            started_by_unit = not unit or is_of_session(peer, int(unit.get("MainPID") or 0))
+            return (name or UNIT, unit, peer) if started_by_unit else (UNIT, {}, peer)
     return UNIT, unit, pid
 
 
@@ -136,6 +139,14 @@ def unit_of(cgroups):
 def command_line(pid):
     """Return the arguments of a process, none when it is gone."""
     return (read_text(f"/proc/{pid}/cmdline") or "").split("\0") if pid else []
+
+
+def is_of_session(pid, main_pid):
+    """Return whether a process is a service's main process or in its session, which systemd makes at each start."""
+    try:
+        return pid == main_pid or (main_pid > 0 and os.getsid(pid) == os.getsid(main_pid))
+    except OSError:
+        return False
 
 
 def find_binary(pid):

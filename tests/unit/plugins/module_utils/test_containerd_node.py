@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import socket
+import subprocess
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_node
@@ -14,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     expand,
     find_daemon,
     imports_in,
+    is_of_session,
     kubelet_endpoint,
     listener,
     loaded_config_path,
@@ -234,6 +236,28 @@ def test_a_daemon_of_another_unit_is_found(monkeypatch):
     name, unit, pid = find_daemon()
 
     assert (name, unit["KillMode"], pid) == ("k8s-containerd.service", "process", 33)
+
+
+def test_a_daemon_in_the_cgroup_of_ssh_is_of_no_unit(monkeypatch):
+    """A unit that holds the daemon without having started it must not be restarted in its place."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as daemon:
+        texts = {f"/proc/{daemon.pid}/cgroup": "0::/system.slice/ssh.service\n"}
+        show = f"Id=ssh.service\nActiveState=active\nMainPID={os.getpid()}\n"
+        monkeypatch.setattr(containerd_node, "run_command", lambda argv: (0, show, ""))
+        monkeypatch.setattr(containerd_node, "read_text", texts.get)
+        monkeypatch.setattr(containerd_node, "listener", lambda path: daemon.pid)
+
+        assert find_daemon() == ("containerd.service", {}, daemon.pid)
+        daemon.kill()
+
+
+def test_a_child_of_the_units_process_belongs_to_it():
+    """k3s starts its containerd itself, in its own session."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert is_of_session(child.pid, os.getpid())
+        assert not is_of_session(child.pid, 0)
+        child.kill()
+    assert not is_of_session(child.pid, os.getpid())
 
 
 def test_start_ticks():
