@@ -109,14 +109,28 @@ def test_a_server_that_is_no_api_server(tmp_path: Path):
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
         run = run_playbook(inventory(tmp_path, {"workers": ["w1"]}, portcullis_kubeconfig=str(path)), tmp_path)
 
-    assert_refused(run, f"portcullis_kubeconfig: http://127.0.0.1:{port}")
+    assert_refused(run, f"(from {path}) does not answer as an API server does")
+
+
+def test_a_credential_plugin_that_is_not_there(tmp_path: Path):
+    path = kubeconfig(tmp_path, "https://127.0.0.1:9")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "interactiveMode": "Never"}
+    config["users"][0]["user"] = {"exec": plugin}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    run = run_playbook(inventory(tmp_path, {"workers": ["w1"]}, portcullis_kubeconfig=str(path)), tmp_path)
+
+    assert_refused(run, "the credential plugin 'no-such-plugin' gave no credentials")
 
 
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("portcullis_engine=natve", "portcullis_engine of h1: value of portcullis_engine must be one of: native"),
-        ("portcullis_acept=[a]", "unknown variable for h1: portcullis_acept (did you mean portcullis_accept?)"),
+        (
+            "portcullis_engine=natve",
+            "portcullis_engine of h1: got 'natve': value of portcullis_engine",
+        ),
+        ("portcullis_acept=[a]", "h1: unknown variable portcullis_acept (did you mean portcullis_accept?)"),
         ("portcullis_images=busybox", "portcullis_images of h1:"),
         ("portcullis_containerd_health_timeout=soon", "portcullis_containerd_health_timeout of h1:"),
     ],

@@ -262,6 +262,62 @@ def test_a_namespace_that_refuses_the_agent_is_labelled_by_the_run(fleet: Fleet)
     assert fleet.site().code == 0
 
 
+REFUSING_POLICY = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: test-no-host-pid}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+    - expression: "!has(object.spec.hostPID) || !object.spec.hostPID"
+      message: no host PID here
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: test-no-host-pid}
+spec: {policyName: test-no-host-pid, validationActions: [Deny]}
+"""
+
+
+@pytest.fixture
+def refusing_policy(fleet: Fleet):
+    """A policy of the cluster that refuses what the agent needs."""
+    fleet.lab.kubectl("apply", "-f", "-", stdin=REFUSING_POLICY)
+    yield
+    fleet.lab.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=REFUSING_POLICY)
+
+
+def test_a_policy_that_refuses_the_agent_stops_the_run_and_the_report_says_where(fleet: Fleet, refusing_policy: None):
+    run = fleet.site()
+
+    assert run.code != 0
+    assert "no host PID here" in run.output
+    assert (run.report["outcome"]["status"], run.report["outcome"]["phase"]) == ("stopped", "cluster")
+    assert "no host PID here" in run.report["outcome"]["reason"]
+    assert set(run.states.values()) == {"changed"}
+
+    # The namespace is there now, so the next run finds it before anything is changed.
+    again = fleet.site()
+
+    assert ("cluster.admission_refused", "") in again.findings
+    assert "nothing was changed" in again.output
+
+
+def test_verify_alone_proves_what_a_run_has_done_and_names_what_it_has_not(fleet: Fleet):
+    unproven = fleet.site(playbook="verify.yml")
+
+    assert unproven.code != 0
+    assert "not proven: containerd.config_path" in unproven.output
+    assert fleet.site().code == 0
+
+    proven = fleet.site(playbook="verify.yml")
+
+    assert proven.code == 0, proven.output
+    assert proven.findings == set()
+
+
 def test_credentials_without_rights_are_named_with_what_they_lack(fleet: Fleet):
     token = fleet.lab.kubectl("create", "token", "-n", "kube-system", "kube-proxy").stdout.strip()
     weak = json.loads(fleet.lab.kubectl("config", "view", "--raw", "-o", "json").stdout)
