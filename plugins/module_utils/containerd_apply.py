@@ -11,9 +11,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import re
 import time
 
+from .containerd_log import telling_lines
 from .containerd_node import ask_cri, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
 from .files import ContentChanged, Snapshot, read_snapshot, restore, sha256, write_atomic
@@ -23,8 +23,6 @@ from .journal import BEGUN, Journal
 KIND = "containerd_config"
 LOCK_TIMEOUT_S = 30
 POLL_S = 0.2
-LOG_LINES = 12
-_TELLING_LOG = re.compile(r"level=(error|fatal|warning|panic)|^containerd: |panic:|[Ff]ailed")
 
 
 class ApplyError(Exception):
@@ -231,12 +229,11 @@ def lost_containers(before, socket):
 
 
 def read_log(unit, since):
-    """Return the telling lines that a unit logged since a time (seconds since the epoch), at most LOG_LINES."""
+    """Return the telling lines that a unit logged since a time (seconds since the epoch), a few."""
     _rc, out, _err = run_command(
         ["journalctl", "-u", unit, "--since", f"@{since}", "-n", "400", "-o", "cat", "--no-pager", "-q"]
     )
-    lines = [line[:500] for line in out.splitlines()]
-    return ([line for line in lines if _TELLING_LOG.search(line)] or lines)[-LOG_LINES:]
+    return telling_lines(out)
 
 
 def undo_records(config_file, journal=None):

@@ -20,6 +20,7 @@ import time
 from ._grpc import Channel, GrpcError
 from ._protobuf import INT64, STRING, Field, decode_message
 from .containerd_apply import ApplyError
+from .containerd_log import telling_lines
 from .containerd_node import DEFAULT_CONFIG, DEFAULT_SOCKET, find_binary, find_daemon, loaded_config_path, read_files
 from .containerd_toml import decode_string, scan, strings_in
 from .cri import CriClient, CriError
@@ -31,11 +32,7 @@ POLL_S = 0.02
 ANSWER_S = 1  # of the time for the daemon, kept for the way back
 UNKNOWN = "could not be validated by the daemon in a sandbox: "
 LOG = "/run/portcullis-containerd.log"
-LOG_LINES, LINE_CHARACTERS = 12, 500
 _LOG_TIME = re.compile(r'\bt(?:ime)?="[^"]*"|"time":"[^"]*"')
-TELLING_LOG = re.compile(
-    r"level=(error|fatal|panic|warning)|\"level\":\"(error|fatal|panic|warning)|^containerd: |panic:"
-)
 
 # What systemd says to this one start of the unit (systemd.exec(5), sd_notify(3)).
 START_VARIABLES = (
@@ -282,7 +279,8 @@ def start_daemon(argv, environment, settings, deadline, found):
     while time.monotonic() < deadline and daemon.poll() is None and not is_settled(address, deadline, found):
         time.sleep(POLL_S)
     found["exit"] = daemon.poll()
-    found["log"] = telling_lines(LOG)
+    with open(LOG, encoding="utf-8", errors="replace") as stream:
+        found["log"] = telling_lines(stream.read())
     if found["exit"] is not None:
         last = found["log"][-1] if found["log"] else "no word in its log"
         found["cri"].update(serving=False, error=f"the daemon ended with exit code {found['exit']}: {last}")
@@ -318,13 +316,6 @@ def read_plugins(address, timeout_s):
         failed = error is not None and error["code"] != _UNIMPLEMENTED
         found[f"{plugin['type']}.{plugin['id']}"] = error["message"] if failed else ""
     return found
-
-
-def telling_lines(path):
-    """Return the last lines of a log that tell of trouble, else the last lines."""
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        lines = [line.rstrip()[:LINE_CHARACTERS] for line in stream]
-    return ([line for line in lines if TELLING_LOG.search(line)] or lines)[-LOG_LINES:]
 
 
 def new_lines(before, after):
