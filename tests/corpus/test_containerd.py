@@ -14,7 +14,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effect
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options, plan_present
 
-from tests.corpus.conftest import CORPUS, index
+from tests.corpus.files import CORPUS, index
 from tests.unit.plugins.plugin_utils.containerd_pulls import new_targets, old_targets
 
 WANTED = "/srv/portcullis/certs.d"
