@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..module_utils.containerd_toml import Document, Entry, Header, scan
 
 BOM = "\ufeff"
+Value = str | int | bool | list[str]
 _COMMA_AFTER = re.compile(r"[ \t]*,[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENTS = re.compile(r"(?:[ \t]*#[^\n]*(?:\n|\Z))*")
+_QUOTE = re.compile(r"[\"']")
 _LINE_BREAK = re.compile(r"\r?\n")
 
 
@@ -33,22 +35,45 @@ class Splice(NamedTuple):
     inserted: str
 
 
-def set_string(text: str, table: tuple[str, ...], key: str, value: str) -> list[Splice]:
-    """Return the splices that give C(key) in C(table) a string value, in the style of the text; none when it has it.
+def set_value(text: str, table: tuple[str, ...], key: str, value: Value) -> list[Splice]:
+    """Return the splices that give C(key) in C(table) a value, in the style of the text; none when it has it.
 
+    :param table: empty for a key of the root.
     :raises EditError: the place cannot be reached without rewriting what stands there.
     """
-    document = scan(text)
-    entry = document.find((*table, key))
-    splice = _replacement(document, entry, value) if entry else _insertion(document, table, key, value)
-    if splice.removed == splice.inserted:
-        return []
     path = (*table, key)
+    old = value_at(tomllib.loads(text.removeprefix(BOM)), path)
+    if is_same(old, value):
+        return []
+    if isinstance(old, dict):
+        raise EditError(f"{dotted(path)} is a table here")
+    document = scan(text)
+    entry = document.find(path)
+    splice = _replacement(document, entry, value) if entry else _insertion(document, table, key, value)
     _prove(text, [splice], pruned(_with_value(text, path, value)), f"{dotted(path)} cannot be set")
     return [splice]
 
 
-def remove_table(text: str, path: tuple[str, ...]) -> list[Splice]:
+def value_at(tree: dict, path: tuple[str, ...]) -> Any:
+    """Return what stands at a path, None when nothing does.
+
+    :raises EditError: the path leads through something that is no table.
+    """
+    for depth, name in enumerate(path):
+        if not isinstance(tree, dict):
+            raise EditError(f"{dotted(path[:depth])} is not a table here")
+        if name not in tree:
+            return None
+        tree = tree[name]
+    return tree
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Compare two values as TOML does: true is not 1, and 1.0 is not 1."""
+    return type(one) is type(other) and one == other
+
+
+def remove_path(text: str, path: tuple[str, ...]) -> list[Splice]:
     """Return the splices that take away everything at and below a path, in order; none when there is nothing.
 
     Whole-line comments stay: whose they are cannot be known.
@@ -130,6 +155,15 @@ def quote(value: str, mark: str = '"') -> str:
     return f'"{escaped}"'
 
 
+def literal(value: Value, mark: str = '"') -> str:
+    """Return a value as TOML, strings with the given quotes where they allow it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(quote(item, mark) for item in value)}]"
+    return quote(value, mark) if isinstance(value, str) else str(value)
+
+
 def newline_of(text: str) -> str:
     """Return the line break that the text uses, judged by its first one."""
     match = _LINE_BREAK.search(text)
@@ -149,7 +183,7 @@ def _prove(text: str, splices: list[Splice], expected: dict, failure: str) -> No
         raise EditError(f"{failure} without changing something else")
 
 
-def _with_value(text: str, path: tuple[str, ...], value: str) -> dict:
+def _with_value(text: str, path: tuple[str, ...], value: Value) -> dict:
     """Return the values of a text with one more."""
     expected = table = tomllib.loads(text.removeprefix(BOM))
     for name in path[:-1]:
@@ -165,16 +199,16 @@ def dotted(path: tuple[str, ...], mark: str = '"') -> str:
     return ".".join(part if _BARE_KEY.fullmatch(part) else quote(part, mark) for part in path)
 
 
-def _replacement(document: Document, entry: Entry, value: str) -> Splice:
+def _replacement(document: Document, entry: Entry, value: Value) -> Splice:
     old = document.value(entry)
-    mark = old[0] if old[0] in "\"'" else '"'
-    if old[0] in "\"'" and old in (quote(value, "'"), quote(value)):
-        return Splice(entry.value_start, old, old)
-    return Splice(entry.value_start, old, quote(value, mark))
+    first = _QUOTE.search(old)
+    return Splice(entry.value_start, old, literal(value, first.group() if first else '"'))
 
 
-def _insertion(document: Document, table: tuple[str, ...], key: str, value: str) -> Splice:
+def _insertion(document: Document, table: tuple[str, ...], key: str, value: Value) -> Splice:
     """Find where a new key of the table goes: its own header, an inline table, dotted keys, or a new header."""
+    if not table:
+        return _at_root(document, key, value)
     header = next((item for item in document.headers if item.path == table and not item.is_array), None)
     if header:
         return _below_header(document, header, key, value)
@@ -186,6 +220,18 @@ def _insertion(document: Document, table: tuple[str, ...], key: str, value: str)
     if beside:
         return _beside_dotted(document, beside, table, key, value)
     return _new_table(document, table, key, value)
+
+
+def _at_root(document: Document, key: str, value: Value) -> Splice:
+    """Put a key of the root after the last one there, else at the beginning: below a header it would be of that."""
+    own = [item for item in document.entries if not item.inline and not item.table]
+    indent = _indent(document, own[-1].start) if own else ""
+    at = own[-1].end if own else len(document.text) - len(document.text.removeprefix(BOM))
+    return _line_at(document, at, indent + _pair(document, (key,), value))
+
+
+def _pair(document: Document, keys: tuple[str, ...], value: Value) -> str:
+    return f"{dotted(keys, _mark(document))} = {literal(value, _mark(document))}"
 
 
 def _inline_table(document: Document, path: tuple[str, ...]) -> Entry | None:
@@ -201,24 +247,24 @@ def _dotted_below(document: Document, path: tuple[str, ...]) -> Entry | None:
     return found
 
 
-def _below_header(document: Document, header: Header, key: str, value: str) -> Splice:
+def _below_header(document: Document, header: Header, key: str, value: Value) -> Splice:
     """Put the key after the last key of the table, with its indentation, or right below the header."""
     following = next((item.start for item in document.headers if item.start > header.start), len(document.text))
     own = [item for item in document.entries if not item.inline and header.end <= item.start < following]
     indent = _indent(document, own[-1].start) if own else _indent(document, header.start) + _step(document)
-    return _line_at(document, own[-1].end if own else header.end, f"{indent}{key} = {quote(value, _mark(document))}")
+    return _line_at(document, own[-1].end if own else header.end, f"{indent}{_pair(document, (key,), value)}")
 
 
-def _in_inline_table(document: Document, inline: Entry, table: tuple[str, ...], key: str, value: str) -> Splice:
+def _in_inline_table(document: Document, inline: Entry, table: tuple[str, ...], key: str, value: Value) -> Splice:
     body_at = inline.value_start + 1
-    pair = f"{dotted((*table[len(inline.path) :], key), _mark(document))} = {quote(value, _mark(document))}"
+    pair = _pair(document, (*table[len(inline.path) :], key), value)
     body = document.text[body_at : inline.value_end - 1]
     if not body.strip():
         return Splice(body_at, body, f" {pair} ")
     return Splice(body_at, "", f" {pair}," if body[0].isspace() else f" {pair}, ")
 
 
-def _beside_dotted(document: Document, beside: Entry, table: tuple[str, ...], key: str, value: str) -> Splice:
+def _beside_dotted(document: Document, beside: Entry, table: tuple[str, ...], key: str, value: Value) -> Splice:
     relative = table[len(beside.table) :]
     shared = 0
     while (
@@ -227,15 +273,16 @@ def _beside_dotted(document: Document, beside: Entry, table: tuple[str, ...], ke
     ):
         shared += 1
     spelt = ".".join([*beside.keys[:shared], dotted((*relative[shared:], key), _mark(document))])
-    line = f"{_indent(document, beside.start)}{spelt} = {quote(value, _mark(document))}"
+    line = f"{_indent(document, beside.start)}{spelt} = {literal(value, _mark(document))}"
     return _line_at(document, beside.end, line)
 
 
-def _new_table(document: Document, table: tuple[str, ...], key: str, value: str) -> Splice:
+def _new_table(document: Document, table: tuple[str, ...], key: str, value: Value) -> Splice:
     """Put a new table below the last one of the same plugin, else at the end of the text."""
-    text, newline, mark = document.text, newline_of(document.text), _mark(document)
+    text, newline = document.text, newline_of(document.text)
     indent = _indent_of_table(document, table)
-    lines = f"{indent}[{dotted(table, mark)}]{newline}{indent}{_step(document)}{key} = {quote(value, mark)}"
+    header = f"[{dotted(table, _mark(document))}]"
+    lines = f"{indent}{header}{newline}{indent}{_step(document)}{_pair(document, (key,), value)}"
     last = next((item for item in reversed(document.headers) if item.path[:2] == table[:2]), None)
     at = _section_end(document, last) if last else len(text)
     if at == len(text):

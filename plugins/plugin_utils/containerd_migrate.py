@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .containerd_edit import apply_splices, remove_table
+from .containerd_edit import apply_splices, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
 from .containerd_files import ConfigFile, read_config
 from .containerd_hosts import DEFAULT_NAMESPACE, FILE_NAME, HostsFile, directory_name, render, same_hosts
@@ -83,7 +83,7 @@ def _without_legacy(config: ConfigFile, daemon: Daemon, index: int) -> ConfigFil
         for name in table:
             registry = registry.get(name, {})
         for path in _legacy_paths(table, registry):
-            text = apply_splices(text, remove_table(text, path))
+            text = apply_splices(text, remove_path(text, path))
     return config if text == config.text else read_config(config.path, text.encode(), daemon)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..module_utils.finding import BLOCKER, finding
-from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_string
+from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_value
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
 from .containerd_files import ConfigFile, UnreadableError, read_config
 from .containerd_judge import judge_configs, judge_imports
@@ -280,5 +280,5 @@ def _edit(main: ConfigFile, daemon: Daemon, table: tuple[str, ...], wanted: str)
         version = 2 if daemon.version < (2,) else 3
         text = apply_splices(text, [prepend_version(text, version)])
         table = ("plugins", GRPC_CRI if version == 2 else IMAGES, "registry")
-    text = apply_splices(text, set_string(text, table, "config_path", wanted))
+    text = apply_splices(text, set_value(text, table, "config_path", wanted))
     return read_config(main.path, text.encode(), daemon)

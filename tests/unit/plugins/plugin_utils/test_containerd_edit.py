@@ -9,9 +9,12 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit i
     EditError,
     Splice,
     apply_splices,
+    is_same,
+    pruned,
     quote,
-    remove_table,
-    set_string,
+    remove_path,
+    set_value,
+    value_at,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,7 @@ TABLE = ("plugins", CRI, "registry")
 
 
 def edit(text, value="/c", table=TABLE):
-    return apply_splices(text, set_string(text, table, "config_path", value))
+    return apply_splices(text, set_value(text, table, "config_path", value))
 
 
 @pytest.mark.parametrize(
@@ -120,10 +123,10 @@ def edit(text, value="/c", table=TABLE):
         pytest.param("", f'[plugins."{CRI}".registry]\n  config_path = "/c"\n', id="empty"),
     ],
 )
-def test_set_string(before, after):
+def test_set_directory(before, after):
     """The value lands in the table, in the style of the text; a second edit has nothing to do."""
     assert edit(before) == after
-    assert set_string(after, TABLE, "config_path", "/c") == []
+    assert set_value(after, TABLE, "config_path", "/c") == []
 
 
 def test_second_registry_table_is_never_written():
@@ -162,7 +165,7 @@ def test_splices_must_fit():
 def test_edit_keeps_every_other_byte(text):
     """Taking the inserted text out of the new one gives the old one back, and only the one value differs."""
     try:
-        splices = set_string(text, TABLE, "config_path", "/c")
+        splices = set_value(text, TABLE, "config_path", "/c")
     except EditError:
         return
     edited = apply_splices(text, splices)
@@ -173,7 +176,7 @@ def test_edit_keeps_every_other_byte(text):
 
     assert apply_splices(edited, back) == text
     assert tomllib.loads(edited)["plugins"][CRI]["registry"]["config_path"] == "/c"
-    assert set_string(edited, TABLE, "config_path", "/c") == []
+    assert set_value(edited, TABLE, "config_path", "/c") == []
 
 
 MIRRORS = (*TABLE, "mirrors")
@@ -219,16 +222,81 @@ MIRRORS = (*TABLE, "mirrors")
 )
 def test_remove_table(before, after):
     """Header and key lines go, in any spelling; comments, blank lines and the way the file ends stay."""
-    assert apply_splices(before, remove_table(before, MIRRORS)) == after
+    assert apply_splices(before, remove_path(before, MIRRORS)) == after
 
 
 @given(documents())
 def test_remove_takes_nothing_else(text):
     """Whatever the spelling, only what is below the path is gone."""
-    edited = apply_splices(text, remove_table(text, MIRRORS))
+    edited = apply_splices(text, remove_path(text, MIRRORS))
     registry = tomllib.loads(edited)
     for name in TABLE:
         registry = registry.get(name, {}) if isinstance(registry, dict) else {}
 
     assert not isinstance(registry, dict) or "mirrors" not in registry
-    assert remove_table(edited, MIRRORS) == []
+    assert remove_path(edited, MIRRORS) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "path", "value", "after"),
+    [
+        pytest.param("a = 1\n\n[b]\n", ("oom_score",), -999, "a = 1\noom_score = -999\n\n[b]\n", id="below-root-keys"),
+        pytest.param(
+            "# mine\n[b]\nc = 1\n", ("root",), "/r", 'root = "/r"\n# mine\n[b]\nc = 1\n', id="root-before-tables"
+        ),
+        pytest.param("\ufeff[b]", ("root",), "/r", '\ufeffroot = "/r"\n[b]', id="root-after-the-byte-order-mark"),
+        pytest.param("", ("root",), "/r", 'root = "/r"\n', id="root-of-an-empty-text"),
+        pytest.param("[a]\nb = false # why\n", ("a", "b"), True, "[a]\nb = true # why\n", id="boolean"),
+        pytest.param("[a]\nb = 1\n", ("a", "b"), True, "[a]\nb = true\n", id="true-is-not-one"),
+        pytest.param("[a]\nb = 0x10\n", ("a", "b"), 16, "[a]\nb = 0x10\n", id="same-number-in-another-spelling"),
+        pytest.param('[a]\nb = """\nx"""\n', ("a", "b"), "x", '[a]\nb = """\nx"""\n', id="same-text"),
+        pytest.param("[a]\nb = ['x']\n", ("a", "b"), ["y", "z"], "[a]\nb = ['y', 'z']\n", id="list-keeps-its-quotes"),
+        pytest.param("[a]\nb = ['x']\n", ("a", "b"), [], "[a]\nb = []\n", id="empty-list"),
+        pytest.param("[a]\n", ("a", "b c"), 1, '[a]\n  "b c" = 1\n', id="key-that-needs-quotes"),
+        pytest.param("a = {}\n", ("a", "b", "c"), 1, "a = { b.c = 1 }\n", id="inline-table"),
+    ],
+)
+def test_set_value(before, path, value, after):
+    """Values of every kind land where they belong, and what says the same already stays as it is spelt."""
+    assert apply_splices(before, set_value(before, path[:-1], path[-1], value)) == after
+    assert set_value(after, path[:-1], path[-1], value) == []
+
+
+def test_a_table_is_not_replaced_by_a_value():
+    """A value would take everything below with it."""
+    with pytest.raises(EditError, match=r"a\.b is a table here"):
+        set_value("[a.b]\nc = 1\n", ("a",), "b", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "path", "after"),
+    [
+        pytest.param("[a]\nb = 1 # why\nc = 2\n", ("a", "b"), "[a]\nc = 2\n", id="key"),
+        pytest.param("b = [\n  'x',\n]\nc = 2\n", ("b",), "c = 2\n", id="array-of-several-lines"),
+    ],
+)
+def test_remove_a_value(before, path, after):
+    """A single key goes with its line."""
+    assert apply_splices(before, remove_path(before, path)) == after
+
+
+VALUES = st.one_of(
+    st.text(max_size=9), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.lists(st.text(max_size=5), max_size=3)
+)
+PATHS = st.lists(st.sampled_from(("plugins", CRI, "registry", "tls", "a b", "endpoint")), min_size=1, max_size=5)
+
+
+@given(documents(), PATHS.map(tuple), VALUES)
+def test_any_value_can_be_set_and_taken_out(text, path, value):
+    """The value is read back, a second edit has nothing to do, and taking it out leaves all other values."""
+    try:
+        old = value_at(tomllib.loads(text), path)
+        edited = apply_splices(text, set_value(text, path[:-1], path[-1], value))
+    except EditError:
+        return
+    assert is_same(value_at(tomllib.loads(edited), path), value)
+    assert set_value(edited, path[:-1], path[-1], value) == []
+
+    if old is None:
+        removed = apply_splices(edited, remove_path(edited, path))
+        assert pruned(tomllib.loads(removed)) == pruned(tomllib.loads(text))
