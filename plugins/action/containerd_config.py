@@ -8,8 +8,7 @@ import json
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.containerd_plan import check_directory
-from ..plugin_utils.containerd_task import ConfigTask
+from ..plugin_utils.containerd_task import ConfigTask, check_arguments
 
 
 class ActionModule(ActionBase):
@@ -19,8 +18,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        directory = arguments.get("registry_config_path")
-        if directory and (reason := check_directory(directory)):
+        if reason := check_arguments(arguments):
             return {**result, "failed": True, "msg": reason}
         read = self._execute_module(module_args={**arguments, "_plan": None}, task_vars=task_vars)
         if read.get("failed") or "facts" not in read:

@@ -9,6 +9,7 @@ module: containerd_config
 short_description: Set containerd's registry directory without breaking the node
 version_added: 0.1.0
 description:
+  - Switches NRI, and sets any other single setting.
   - Converts C(registry.mirrors) and registry TLS into C(hosts.toml) files.
   - Sets the registry C(config_path) in the table that the daemon of this node reads, for configuration versions 1 to 4
     and containerd 1.6 to 2.4. Every byte that the change does not concern stays as it is.
@@ -45,6 +46,54 @@ options:
         and C(headers) stay in the configuration, where they keep working.
     type: bool
     default: true
+  nri:
+    description:
+      - The Node Resource Interface (NRI), through which plugins of the node adjust containers.
+      - V(enabled) and V(disabled) switch it in the table that this daemon reads, V(unchanged) leaves it. containerd 1.7
+        has it off by default, 2.0 and later have it on, and 1.6 has none, which is a finding.
+      - If NRI stands in C(disabled_plugins) of the main file, V(enabled) takes it out. In an imported file, or in an
+        array of several lines, it is a finding.
+    type: str
+    choices: [enabled, disabled, unchanged]
+    default: unchanged
+  nri_required_plugins:
+    description:
+      - Whether NRI's default validator is switched on, so that pods can require plugins by annotation. Without it the
+        annotation is ignored. Needs O(nri=enabled), and containerd 2.2 or later.
+      - V(false) leaves the validator as it is.
+    type: bool
+    default: false
+  settings:
+    description:
+      - Any other setting of the main file, in containerd's own spelling.
+      - A table that this daemon does not read for this version of the file is a finding that names the right one. A
+        setting that an imported file wins over is a finding as well.
+      - What an option of this module manages, and C(version) and C(imports), are refused.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      table:
+        description: The path of the table, name by name. Empty for a key of the root.
+        type: list
+        elements: str
+        default: []
+      key:
+        description: The key.
+        type: str
+        required: true
+      value:
+        description:
+          - A string, a whole number, V(true), V(false) or a list of strings.
+          - Required if O(settings[].state=present).
+        type: raw
+      state:
+        description:
+          - V(present) gives the key the value.
+          - V(absent) takes the key out, with everything below it where it is a table.
+        type: str
+        choices: [present, absent]
+        default: present
   validate:
     description:
       - How the files are validated on the node before they are live, in check mode too.
@@ -72,7 +121,7 @@ options:
     default: 60
   state:
     description:
-      - V(present) makes the registry directory effective.
+      - V(present) makes the registry directory, NRI and the settings effective.
       - V(absent) gives the files back, byte for byte, as they were before this module first changed them, and removes
         those that it made. If somebody else changed one since, nothing is touched and a finding says so. Without a
         change of this module there is nothing to do.
@@ -113,6 +162,20 @@ EXAMPLES = r"""
     convert_mirrors: false
   become: true
 
+- name: Switch NRI on, and let pods require its plugins (containerd 2.2 or later)
+  portcullis.fleet.containerd_config:
+    nri: enabled
+    nri_required_plugins: true
+  become: true
+
+- name: Have runc use systemd's cgroups (containerd 2.x with a file of version 3)
+  portcullis.fleet.containerd_config:
+    settings:
+      - table: [plugins, io.containerd.cri.v1.runtime, containerd, runtimes, runc, options]
+        key: SystemdCgroup
+        value: true
+  become: true
+
 - name: Give the original files back
   portcullis.fleet.containerd_config:
     state: absent
@@ -140,6 +203,19 @@ effective_config_path:
   returned: when the file can be read
   type: str
   sample: /etc/containerd/certs.d
+nri:
+  description: The Node Resource Interface after this task, in check mode as it would be.
+  returned: when the file can be read
+  type: dict
+  contains:
+    state:
+      description: V(enabled), V(disabled), or V(unsupported) where the daemon has none.
+      type: str
+      sample: enabled
+    default_validator:
+      description: Whether the default validator is on. Without it, annotations that require plugins are ignored.
+      type: bool
+      sample: false
 imports:
   description: The imported files that exist, in the order in which the daemon loads them.
   returned: when containerd is on the node
@@ -236,6 +312,19 @@ ARGUMENT_SPEC = {
     "config_file": {"type": "path"},
     "registry_config_path": {"type": "path"},
     "convert_mirrors": {"type": "bool", "default": True},
+    "nri": {"type": "str", "choices": ["enabled", "disabled", "unchanged"], "default": "unchanged"},
+    "nri_required_plugins": {"type": "bool", "default": False},
+    "settings": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "table": {"type": "list", "elements": "str", "default": []},
+            "key": {"type": "str", "required": True, "no_log": False},
+            "value": {"type": "raw"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+    },
     "validate": {"type": "str", "choices": ["daemon", "parse", "none"], "default": "daemon"},
     "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "health_timeout": {"type": "int", "default": 60},

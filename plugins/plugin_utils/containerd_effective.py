@@ -57,6 +57,15 @@ class Daemon:
         return self.version >= (1, 6, 17)
 
     @property
+    def has_nri(self) -> bool:
+        return self.version >= (1, 7)
+
+    @property
+    def has_nri_validator(self) -> bool:
+        """2.2 shows C(default_validator) in its defaults, 2.0 ignores it as unknown."""
+        return self.version >= (2, 2)
+
+    @property
     def refuses_bom(self) -> bool:
         return self.version >= (2,)
 

@@ -53,6 +53,12 @@ class ConfigFile:
         starts += [header.start for header in document.headers if header.path[: len(key)] == key]
         return f"{self.path} line {self.text.count(chr(10), 0, min(starts)) + 1}" if starts else self.path
 
+    def is_one_line(self, key: str) -> bool:
+        """Say whether the value of a key of the root stands on one line, so that writing it anew loses no comment."""
+        document = scan(self.text)
+        entry = document.find((key,))
+        return entry is None or "\n" not in document.value(entry)
+
 
 def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
     """Return a file's text and values.

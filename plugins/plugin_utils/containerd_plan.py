@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..module_utils.finding import BLOCKER, finding
@@ -14,6 +14,8 @@ from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, ef
 from .containerd_files import ConfigFile, UnreadableError, read_config
 from .containerd_judge import judge_configs, judge_imports
 from .containerd_migrate import HostsDirectory, RegistryDirectory, migrate
+from .containerd_nri import UNCHANGED, nri_state, plan_nri
+from .containerd_settings import Setting, apply_settings
 
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 REQUIREMENT = "secure-workload/Requirements and Prerequisites"
@@ -23,12 +25,17 @@ REQUIREMENT = "secure-workload/Requirements and Prerequisites"
 class Options:
     """What is wanted. C(registry_config_path) None: keep a path that a file sets, else use DEFAULT_DIRECTORY.
 
+    nri: C(enabled), C(disabled) or C(unchanged). nri_required_plugins: also its default validator on.
+
     locked: imported files that another program writes, with what to do instead.
     """
 
     registry_config_path: str | None = None
     convert_mirrors: bool = True
     locked: Mapping[str, str] = field(default_factory=dict)
+    settings: Sequence[Setting] = ()
+    nri: str = UNCHANGED
+    nri_required_plugins: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,10 @@ class Write:
 
 @dataclass
 class Plan:
-    """C(before) and C(after) are what the daemon uses then; None when the files cannot be read."""
+    """C(before) and C(after) are what the daemon uses then; None when the files cannot be read.
+
+    nri_before, nri_after: the same of NRI. more_changes: something else than the registry does, as the daemon sees it.
+    """
 
     writes: list[Write] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
@@ -51,11 +61,18 @@ class Plan:
     texts: dict[str, str] = field(default_factory=dict)
     before: Registry | None = None
     after: Registry | None = None
+    nri_before: dict | None = None
+    nri_after: dict | None = None
+    more_changes: bool = False
+
+    def stay(self) -> None:
+        """Drop the writes, and with them what would be different afterwards."""
+        self.writes, self.converted, self.more_changes = [], [], False
+        self.after, self.nri_after = self.before, self.nri_before
 
     def refuse(self, finding_id: str, observed: str, expected: str, remedy: str) -> Plan:
         """Add a blocker and drop the writes."""
-        self.writes, self.converted = [], []
-        self.after = self.before
+        self.stay()
         self.findings.append(
             finding(
                 finding_id,
@@ -87,7 +104,7 @@ def plan_present(
     options: Options,
     hosts: Mapping[str, Mapping[str, HostsDirectory]] | None = None,
 ) -> Plan:
-    """Return what sets the registry directory, with mirrors and registry TLS converted.
+    """Return what sets the registry directory, with mirrors and registry TLS converted, NRI, and single settings.
 
     :param files: bytes by path in the order in which the daemon loads them, the main file first; None when absent.
     :param hosts: what is below registry directories already, by directory and name.
@@ -102,27 +119,63 @@ def plan_present(
     plan.before = plan.after = _effective(configs, daemon)
     for refusal in judge_configs(configs, plan.before, daemon):
         plan.refuse(*refusal)
-    if plan.findings:
-        return plan
-    wanted = options.registry_config_path or (plan.before.config_path if plan.before.is_set else DEFAULT_DIRECTORY)
-    is_wanted = plan.before.is_set and plan.before.config_path == wanted
-    if is_wanted and not _legacy(plan.before, daemon):
-        _warn_of_list(plan)
-        return plan
-    _warn_of_missing_version(plan, configs[0], daemon)
     try:
-        directory = RegistryDirectory(wanted, (hosts or {}).get(wanted, {}))
-        edited = _migrated(plan, configs, daemon, options, directory)
+        plan.nri_before = plan.nri_after = nri_state(configs, daemon)
         if not plan.findings:
-            _set_directory(plan, edited, daemon, options, wanted)
+            configs = _plan_registry(plan, configs, daemon, options, hosts or {})
+        if not plan.findings:
+            _plan_settings(plan, configs, daemon, options)
     except EditError as error:
         plan.refuse(
             "containerd.edit_unsafe",
             f"{configs[0].path}: {error}",
             "a spelling that can be edited without touching anything else",
-            "write the registry tables as [table] headers of their own",
+            "write the tables as [table] headers of their own",
         )
     return _with_config_writes(plan, files)
+
+
+def _plan_registry(
+    plan: Plan,
+    configs: list[ConfigFile],
+    daemon: Daemon,
+    options: Options,
+    hosts: Mapping[str, Mapping[str, HostsDirectory]],
+) -> list[ConfigFile]:
+    """Return the files with the registry directory set, and without mirrors and registry TLS.
+
+    :raises EditError: they cannot be edited in place.
+    """
+    wanted = options.registry_config_path or (plan.before.config_path if plan.before.is_set else DEFAULT_DIRECTORY)
+    is_wanted = plan.before.is_set and plan.before.config_path == wanted
+    if is_wanted and not _legacy(plan.before, daemon):
+        _warn_of_list(plan)
+        return configs
+    _warn_of_missing_version(plan, configs[0], daemon)
+    edited = _migrated(plan, configs, daemon, options, RegistryDirectory(wanted, hosts.get(wanted, {})))
+    return edited if plan.findings else _set_directory(plan, edited, daemon, options, wanted)
+
+
+def _plan_settings(plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options) -> None:
+    """Add the settings and NRI to the plan; the registry directory must stay what it is by then.
+
+    :raises EditError: they take the registry directory away, or bring mirrors.
+    """
+    edited, reasons = apply_settings(configs, daemon, options.settings)
+    settings, more_reasons = plan_nri(edited, daemon, options.nri, options.nri_required_plugins)
+    if not reasons + more_reasons:
+        edited, reasons = apply_settings(edited, daemon, settings)
+    if edited == configs and not reasons + more_reasons:
+        return
+    after = _effective(edited, daemon)
+    for refusal in [*reasons, *more_reasons, *judge_configs(edited, after, daemon)]:
+        plan.refuse(*refusal)
+    if plan.findings:
+        return
+    if (after.config_path, after.mirrors, after.tls) != (plan.after.config_path, plan.after.mirrors, plan.after.tls):
+        raise EditError("the settings change the registry directory that the daemon uses")
+    plan.after, plan.more_changes, plan.nri_after = after, True, nri_state(edited, daemon)
+    plan.texts = {config.path: config.text for config in edited}
 
 
 def _migrated(
@@ -176,12 +229,17 @@ def plan_restore(files: Mapping[str, bytes | None], daemon: Daemon, restored: Ma
     """
     plan = Plan(writes=[write for write in restored.values() if write.before != write.after])
     contents = {path: restored[path].after if path in restored else content for path, content in files.items()}
+    values = []
     for attribute, side in (("before", files), ("after", contents)):
         try:
             configs = [read_config(path, content or b"", daemon) for path, content in side.items()]
             setattr(plan, attribute, _effective(configs, daemon))
-        except UnreadableError as error:
+            setattr(plan, f"nri_{attribute}", nri_state(configs, daemon))
+        except (UnreadableError, EditError) as error:
             plan.warnings.append(str(error))
+        else:
+            values.append([pruned(config.values) for config in configs])
+    plan.more_changes = len(values) == 2 and values[0] != values[1]
     return plan
 
 
@@ -219,7 +277,9 @@ def _warn_of_list(plan: Plan) -> None:
         )
 
 
-def _set_directory(plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, wanted: str) -> None:
+def _set_directory(
+    plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, wanted: str
+) -> list[ConfigFile]:
     """Try each table that the daemon may read until one makes the wanted path effective and changes nothing else.
 
     The main file comes first; an imported file only where it wins over the main one.
@@ -244,7 +304,7 @@ def _set_directory(plan: Plan, configs: list[ConfigFile], daemon: Daemon, option
                 continue
             plan.after = after
             plan.texts = {config.path: config.text for config in candidate}
-            return
+            return candidate
     reasons.append(_overridden(configs, daemon))
     plan.refuse(
         "containerd.config_path_overridden",
@@ -252,6 +312,7 @@ def _set_directory(plan: Plan, configs: list[ConfigFile], daemon: Daemon, option
         f"effective config_path {wanted!r}",
         "set config_path where it takes effect, or remove the table that is in the way",
     )
+    return configs
 
 
 def _without_legacy(other: dict) -> dict:

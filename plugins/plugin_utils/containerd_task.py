@@ -12,12 +12,27 @@ from ..module_utils.files import sha256
 from .containerd_effective import parse_version
 from .containerd_gate import judge_change
 from .containerd_migrate import HostsDirectory
+from .containerd_nri import UNCHANGED, check_nri
 from .containerd_owners import find_locked, find_owner
-from .containerd_plan import Options, Plan, Write, plan_present, plan_restore
+from .containerd_plan import Options, Plan, Write, check_directory, plan_present, plan_restore
 from .containerd_secrets import find_secrets, mask
+from .containerd_settings import parse_settings
 
 # Conditions of the CRI status that must hold after a restart when they held before.
 PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
+
+
+def check_arguments(arguments: dict) -> str:
+    """Return why a task can never work, empty when it may; nothing was asked of the node yet."""
+    directory = arguments.get("registry_config_path")
+    if directory and (reason := check_directory(directory)):
+        return reason
+    try:
+        settings = parse_settings(arguments.get("settings"))
+        required = boolean(arguments.get("nri_required_plugins", False))
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return check_nri(arguments.get("nri", UNCHANGED), required, settings)
 
 
 class ConfigTask:
@@ -35,6 +50,9 @@ class ConfigTask:
             registry_config_path=arguments.get("registry_config_path"),
             convert_mirrors=boolean(arguments.get("convert_mirrors", True)),
             locked=find_locked(list(self.files)[1:]),
+            settings=parse_settings(arguments.get("settings")),
+            nri=arguments.get("nri", UNCHANGED),
+            nri_required_plugins=boolean(arguments.get("nri_required_plugins", False)),
         )
         self.plan = self._plan(options) if self.daemon else Plan()
         self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
@@ -78,7 +96,7 @@ class ConfigTask:
     @property
     def will_restart(self) -> bool:
         """A restart is needed when what the daemon uses changes; an unreadable side counts as a change."""
-        changes = self.plan.before is None or self.plan.before != self.plan.after
+        changes = self.plan.before is None or self.plan.before != self.plan.after or self.plan.more_changes
         return bool(self.plan.writes) and self.restart_allowed and changes
 
     @property
@@ -88,8 +106,7 @@ class ConfigTask:
     def _gate(self) -> None:
         findings = judge_change(self.facts, self.daemon, self.owner, self.will_restart)
         if findings:
-            self.plan.writes = []
-            self.plan.after = self.plan.before
+            self.plan.stay()
             self.plan.findings += findings
 
     def prediction(self) -> dict:
@@ -109,6 +126,8 @@ class ConfigTask:
         if plan.after:
             result["config_version"] = plan.after.version
             result["effective_config_path"] = plan.after.config_path
+        if plan.nri_after:
+            result["nri"] = plan.nri_after
         warnings = self._warnings()
         if warnings:
             result["warnings"] = warnings
@@ -189,6 +208,8 @@ class ConfigTask:
                 result["restarted"] = bool(written.get("restarted"))
             if self.plan.before and not written.get("changed"):
                 result["effective_config_path"] = self.plan.before.config_path
+            if self.plan.nri_before and not written.get("changed"):
+                result["nri"] = self.plan.nri_before
         return self._masked(result)
 
     def _masked(self, value):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask, check_arguments
 
 from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts
 
@@ -232,3 +233,65 @@ def test_a_given_file_that_the_daemon_does_not_read_is_warned_of():
     result = task(facts(SET, daemon_config="/etc/other.toml")).prediction()
 
     assert any("reads /etc/other.toml, not the given" in text for text in result["warnings"])
+
+
+NRI_ON = SET + b'[plugins."io.containerd.nri.v1.nri"]\ndisable = false\n'
+SEVEN = facts(SET, version="1.7.24", cri={"loaded_config_path": "/etc/containerd/certs.d"})
+
+
+def test_a_setting_restarts_the_daemon():
+    """The registry directory stays as it is, but what the daemon uses is something else."""
+    result = task(SEVEN, settings=[{"key": "oom_score", "value": -999}]).prediction()
+
+    assert result["changed"] and result["restarted"] and result["effective_config_path"] == "/etc/containerd/certs.d"
+    assert result["nri"] == {"state": "disabled", "default_validator": False}
+
+
+def test_nri_is_switched_and_reported():
+    """The prediction shows the state after the change; where the change is put back, the one before."""
+    done = task(SEVEN, nri="enabled")
+    predicted = done.prediction()
+    failed = done.outcome(predicted, {"failed": True, "changed": False, "cri_ready": True})
+
+    assert predicted["restarted"] and predicted["nri"]["state"] == "enabled"
+    assert failed["nri"]["state"] == "disabled"
+    assert task(facts(NRI_ON, version="1.7.24"), nri="enabled").prediction()["changed"] is False
+
+
+def test_nri_stays_where_the_node_may_not_be_changed():
+    """A finding of the gate leaves the state that is there."""
+    result = task({**SEVEN, "unit": {**SEVEN["unit"], "KillMode": "mixed"}}, nri="enabled").prediction()
+
+    assert result["failed"] and result["nri"]["state"] == "disabled"
+
+
+def test_absent_restarts_for_nri_too():
+    """Giving the bytes back changes what the daemon uses although the registry directory stays."""
+    node = facts(NRI_ON, version="1.7.24", undo=undo(NRI_ON, SET))
+    result = task(node, state="absent").prediction()
+
+    assert result["changed"] and result["restarted"] and result["nri"]["state"] == "disabled"
+
+
+def test_no_credential_of_a_setting_in_the_result():
+    """A password that a setting writes is masked like one that stood there."""
+    table = ["plugins", OLD, "registry", "configs", "m", "auth"]
+    result = task(SEVEN, settings=[{"table": table, "key": "password", "value": "hunter22"}]).prediction()
+
+    assert result["changed"] and "hunter22" not in str(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param({}, "", id="nothing"),
+        pytest.param({"registry_config_path": "/a:/b"}, "must be one directory", id="list"),
+        pytest.param({"settings": [{"key": "version", "value": 2}]}, "settings, item 1: version decides", id="setting"),
+        pytest.param({"nri_required_plugins": "yes"}, "needs nri: enabled", id="validator"),
+        pytest.param({"nri_required_plugins": "x"}, "not a valid boolean", id="no-boolean"),
+    ],
+)
+def test_check_arguments(arguments, words):
+    """What can never work is refused before the node is asked."""
+    assert words in check_arguments(arguments)
+    assert bool(words) == bool(check_arguments(arguments))
