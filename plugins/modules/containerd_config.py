@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: containerd_config
-short_description: Set containerd's registry directory without breaking the node
+short_description: Change containerd's configuration without breaking the node
 version_added: 0.1.0
 description:
   - Switches NRI, and sets any other single setting.

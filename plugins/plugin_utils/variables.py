@@ -18,6 +18,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .containerd_plan import check_directory
+from .containerd_settings import parse_settings
 
 PREFIX = "portcullis_"
 # What an argument_specs option and a module's argument have in common; the rest is documentation.
@@ -105,11 +106,20 @@ def _complain_images(images: list[Mapping]) -> str | None:
     return None
 
 
+def _complain_settings(items: list[Mapping]) -> str | None:
+    try:
+        parse_settings(items)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 # Beyond types and choices: what a value must be to work at all.
 RULES: dict[str, Callable] = {
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
     "portcullis_containerd_health_timeout": _complain_timeout,
+    "portcullis_containerd_settings": _complain_settings,
     "portcullis_images": _complain_images,
     "portcullis_registry_config_path": lambda value: check_directory(value) or None,
 }

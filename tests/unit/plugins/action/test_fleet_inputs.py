@@ -59,6 +59,12 @@ WRONG = {
     "null": ({"portcullis_accept": None}, "portcullis_accept of w1: it is null"),
     "not a number": ({"portcullis_containerd_health_timeout": "soon"}, "portcullis_containerd_health_timeout of w1"),
     "no time": ({"portcullis_containerd_health_timeout": 0}, "give seconds from 1"),
+    "setting without value": ({"portcullis_containerd_settings": [{"key": "a"}]}, "settings, item 1: value must be"),
+    "setting of an option": (
+        {"portcullis_containerd_settings": [{"key": "version", "value": 2}]},
+        "portcullis_containerd_settings of w1: settings, item 1: version decides",
+    ),
+    "no state of NRI": ({"portcullis_containerd_nri": "on"}, "portcullis_containerd_nri of w1"),
     "namespace": ({"portcullis_namespace": "Bad_Name"}, "portcullis_namespace of w1: got 'Bad_Name'"),
     "path as namespace": ({"portcullis_namespace": "../../../version"}, "portcullis_namespace of w1"),
     "empty namespace": ({"portcullis_namespace": ""}, "portcullis_namespace of w1"),
@@ -97,6 +103,8 @@ def test_the_variables_of_the_readme_are_taken(tmp_path):
         "portcullis_node_name": "ip-10-0-0-7",
         "portcullis_registry_config_path": "/etc/containerd/certs.d",
         "portcullis_namespace": "portcullis-system",
+        "portcullis_containerd_nri": "enabled",
+        "portcullis_containerd_settings": [{"table": ["debug"], "key": "level", "value": "info"}],
     }
 
     assert complain({"workers": ["w1"]}, {"w1": settings}) is None
