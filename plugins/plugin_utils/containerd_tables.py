@@ -149,6 +149,8 @@ def _cri_path(path: Path, main: ConfigFile, version: int, daemon: Daemon) -> Pat
         return new
     # The old table is migrated, and replaces the new one where both are there.
     names = (GRPC_CRI,) if version == 2 else (V1_CRI, GRPC_CRI)
+    # Both of these in one file become one table, of which either may be left.
+    names = tuple(name for name in names if name in main.values.get("plugins", {})) or names
     in_use = [name for name in names if _has(main, ("plugins", name, *old_keys))]
     if path == new and new[1] != GRPC_CRI:
         return ("plugins", in_use[0], *old_keys) if in_use else new

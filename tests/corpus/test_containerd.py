@@ -13,6 +13,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effect
     parse_version,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options, plan_present
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_settings import Setting
 
 from tests.corpus.files import CORPUS, index
 from tests.unit.plugins.plugin_utils.containerd_pulls import new_targets, old_targets
@@ -120,3 +121,29 @@ def test_the_corpus_is_mostly_editable():
                 reasons.setdefault(item["id"], []).append(row["file"])
 
     assert set(reasons) <= {"containerd.cri_disabled"}, reasons
+
+
+@pytest.mark.parametrize("version", DAEMONS)
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row["file"]) for row in ROWS if row["tomllib"].startswith("parse:ok")]
+)
+def test_nri_and_a_setting(row, version):
+    """On top of the registry directory, NRI and a setting change few lines, or a finding names what is in the way."""
+    path, first = plan_for(row, version)
+    if first.findings:
+        return
+    content = first.writes[-1].after if first.writes else read(row)
+    daemon = parse_version(version)
+    options = Options(WANTED, nri="enabled", settings=[Setting(("oom_score",), -998)])
+    plan = plan_present({path: content}, daemon, options)
+
+    if plan.findings:
+        assert {item["id"] for item in plan.findings} <= {"containerd.nri_unsupported", "containerd.nri_disabled"}
+        return
+    after = plan.writes[-1].after
+    assert plan.nri_after["state"] == "enabled"
+    assert tomllib.loads(after.decode().removeprefix("\ufeff"))["oom_score"] == -998
+    assert plan_present({path: after}, daemon, options).writes == []
+    kept = set(after.splitlines())
+    lost = [line for line in content.splitlines() if line not in kept]
+    assert all(re.search(rb"\bdisable\b|oom_score|disabled_plugins", line) for line in lost), lost
