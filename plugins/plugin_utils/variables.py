@@ -92,8 +92,8 @@ def _complain_waves(value: object) -> str | None:
     return None
 
 
-def _complain_timeout(value: object) -> str | None:
-    return None if int(value) >= 1 else f"got {value}: give seconds from 1"
+def _complain_timeout(value: int) -> str | None:
+    return None if value >= 1 else f"got {value}: give seconds from 1"
 
 
 def _complain_images(images: list[Mapping]) -> str | None:
@@ -131,9 +131,10 @@ def complain_value(name: str, value: object, option: Mapping) -> str | None:
         return "it is null: give a value, or leave the variable out"
     specification = {word: part for word, part in option.items() if word in SPEC_KEYS}
     if name != "portcullis_waves":  # parse_waves knows more spellings
-        errors = ArgumentSpecValidator({name: specification}).validate({name: value}).error_messages
-        if errors:
-            return f"got {value!r}: {errors[0]}"
+        result = ArgumentSpecValidator({name: specification}).validate({name: value})
+        if result.error_messages:
+            return f"got {value!r}: {result.error_messages[0]}"
+        value = result.validated_parameters[name]
     return RULES[name](value) if name in RULES else None
 
 

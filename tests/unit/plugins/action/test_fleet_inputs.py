@@ -111,6 +111,19 @@ def test_the_variables_of_the_readme_are_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"portcullis_containerd_health_timeout": "90"},
+        {"portcullis_images": "name=busybox:1.33"},
+        {"portcullis_accept": "a,b"},
+        {"portcullis_waves": "[1,25%]"},
+    ],
+)
+def test_values_are_taken_in_the_spellings_that_ansible_takes(settings):
+    assert complain_about_settings({"w1": settings}, OPTIONS) is None
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [
         (({"portcullis_engine": "native"}, {}), "portcullis_engine differs between hosts (w1: native; w2: not set)"),
