@@ -90,6 +90,21 @@ class Journal:
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
+    def wait(self, timeout_s):
+        """Wait until nobody holds the lock, writing nothing; without a journal there is nobody to wait for.
+
+        :param timeout_s: seconds to wait.
+        :raises JournalBusy: another process still holds it.
+        """
+        try:
+            fd = os.open(str(self.directory / "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            self._acquire(fd, time.monotonic() + timeout_s, fcntl.LOCK_SH)
+        finally:
+            os.close(fd)
+
     def begin(self, kind, files, planned, note):
         """Record what is about to be replaced; when this returns, the record is durable and the change may start.
 
@@ -192,10 +207,10 @@ class Journal:
         except ValueError as error:
             raise JournalCorrupt(path, error) from error
 
-    def _acquire(self, fd, deadline):
+    def _acquire(self, fd, deadline, kind=fcntl.LOCK_EX):
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 if time.monotonic() >= deadline:

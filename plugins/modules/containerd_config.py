@@ -301,7 +301,7 @@ import json
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.containerd_apply import ApplyError, apply, undo_records
+from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records
 from ..module_utils.containerd_node import observe
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
@@ -337,8 +337,12 @@ ARGUMENT_SPEC = {
 
 def read(params):
     """Return the facts of the first trip."""
-    facts = observe(params["config_file"] or "", params["registry_config_path"] or DEFAULT_DIRECTORY)
-    journal = Journal()
+    question = (params["config_file"] or "", params["registry_config_path"] or DEFAULT_DIRECTORY)
+    facts, journal = observe(*question), Journal()
+    if not facts["cri"]["serving"]:
+        # Another run of this module may just be restarting the daemon: it holds the lock while it does.
+        journal.wait(LOCK_TIMEOUT_S)
+        facts = observe(*question)
     facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
     if params["state"] == "absent":
         facts["undo"] = undo_records(facts["config_file"], journal)

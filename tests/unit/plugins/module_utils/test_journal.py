@@ -424,6 +424,24 @@ def test_second_process_is_told_who_holds_the_lock(node):
     assert f"locked by process {process.pid} since {caught.value.since}" in str(caught.value)
 
 
+def test_waiting_for_the_holder_writes_nothing(node):
+    """A reader waits while another run holds the lock, also without a journal on the node."""
+    node.journal.wait(0)
+    assert not node.journal.directory.exists()
+
+    with hold_lock(node, 60) as process:
+        note = (node.journal.directory / "lock").read_bytes()
+        try:
+            with pytest.raises(JournalBusy):
+                node.journal.wait(0.2)
+        finally:
+            process.kill()
+        process.wait()
+
+    assert (node.journal.directory / "lock").read_bytes() == note
+    node.journal.wait(0)
+
+
 def test_lock_dies_with_its_holder(node):
     """After kill -9 of the holder the lock is free, and the note of who held it is the new holder's."""
     with hold_lock(node, 60) as process:
