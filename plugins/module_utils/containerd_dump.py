@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The few keys that checks need out of C(containerd config dump).
 
-The dump is written by one encoder: a table header, a key or a value per line, keys and strings quoted one way. That
-makes it readable without a TOML parser, which Python on nodes has only from 3.11. A user's own config.toml is never
-read like this: plugin_utils does that on the controller.
+The dump is written by one encoder: a table header, a key or a value per line, so it is read line by line, and what a
+wrapper prints around it does no harm. A user's own config.toml is never read like this: plugin_utils does that on the
+controller.
 """
 
 from __future__ import annotations
 
-import json
-import re
+from .containerd_toml import ScanError, decode_string, scan
 
 # Where each line keeps the registry settings. Source: containerd docs/cri/registry.md of 1.7 and 2.0.
 REGISTRY_TABLES = (
@@ -18,31 +17,6 @@ REGISTRY_TABLES = (
     ("plugins", "io.containerd.grpc.v1.cri", "registry"),
     ("plugins", "cri", "registry"),
 )
-_KEY = re.compile(r"""\s*(?:'([^']*)'|"((?:[^"\\]|\\.)*)"|([A-Za-z0-9_-]+))\s*(?:\.|$)""")
-
-
-def split_key(text):
-    """The parts of a dotted TOML key, quotes removed: C(plugins."a.b".registry) -> C((plugins, a.b, registry))."""
-    parts, position = [], 0
-    while position < len(text):
-        match = _KEY.match(text, position)
-        if not match:
-            return ()
-        parts.append(next(group for group in match.groups() if group is not None))
-        position = match.end()
-    return tuple(parts)
-
-
-def read_string(text):
-    """The value of a one-line TOML string, or None when it is something else."""
-    text = text.strip()
-    if len(text) >= 2 and text[0] == text[-1] == "'":
-        return text[1:-1]
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, str) else None
 
 
 def parse_dump(text):
@@ -55,23 +29,29 @@ def parse_dump(text):
     found = {"version": None, "address": "", "config_path": "", "mirrors": [], "tls": []}
     by_table = {}
     table = ()
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith("[") and line.endswith("]"):
-            table = split_key(line.strip("[]").strip())
+    for line in text.splitlines():
+        try:
+            document = scan(line)
+        except ScanError:  # a part of a value that spans lines, or what is no part of the dump
+            continue
+        for header in document.headers:
+            table = header.path
             _note_registry_table(found, table)
-            continue
-        key, separator, value = line.partition("=")
-        if not separator:
-            continue
-        key = key.strip()
-        if not table and key == "version":
-            found["version"] = int(value)
-        elif key == "address" and table == ("grpc",):
-            found["address"] = read_string(value) or ""
-        elif key == "config_path" and table in REGISTRY_TABLES:
-            by_table[table] = read_string(value) or ""
+        for entry in document.entries[:1]:
+            key, value = entry.path, document.value(entry)
+            if not table and key == ("version",):
+                found["version"] = int(value)
+            elif table == ("grpc",) and key == ("address",):
+                found["address"] = _string(value)
+            elif table in REGISTRY_TABLES and key == ("config_path",):
+                by_table[table] = _string(value)
     found["config_path"] = next((by_table[name] for name in REGISTRY_TABLES if name in by_table), "")
     return found
+
+
+def _string(source):
+    """The value of a string, empty for any other value."""
+    return decode_string(source) if source[0] in "\"'" else ""
 
 
 def _note_registry_table(found, table):

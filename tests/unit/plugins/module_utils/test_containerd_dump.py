@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_dump import (
-    parse_dump,
-    read_string,
-    split_key,
-)
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_dump import parse_dump
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_toml import scan
 
 VERSION_2 = """\
 disabled_plugins = []
@@ -86,13 +83,16 @@ def test_an_empty_dump_says_nothing():
         ('plugins."io.containerd.grpc.v1.cri".registry', ("plugins", "io.containerd.grpc.v1.cri", "registry")),
         ("plugins.'a.b'.c", ("plugins", "a.b", "c")),
         ("grpc", ("grpc",)),
-        ("not a key!", ()),
     ],
 )
 def test_dotted_keys_are_split_outside_of_quotes(text, parts):
-    assert split_key(text) == parts
+    assert scan(f"[{text}]").headers[0].path == parts
 
 
-@pytest.mark.parametrize(("text", "value"), [("'a\\b'", "a\\b"), ('"a\\"b"', 'a"b'), ("12", None), ("[]", None)])
+def test_lines_that_are_no_toml_are_passed_over():
+    assert parse_dump(f"level=warning msg=x y\n[not a key!]\n{VERSION_2}") == parse_dump(VERSION_2)
+
+
+@pytest.mark.parametrize(("text", "value"), [("'a\\b'", "a\\b"), ('"a\\"b"', 'a"b'), ("12", ""), ("[]", "")])
 def test_strings_are_read_in_both_kinds_of_quotes(text, value):
-    assert read_string(text) == value
+    assert parse_dump(f"[grpc]\naddress = {text}")["address"] == value
