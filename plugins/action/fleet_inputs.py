@@ -11,11 +11,14 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import module_loader
 from ansible_collections.portcullis.fleet.plugins.plugin_utils import variables
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import (
+    CLUSTER_GROUPS,
+    FLEET_GROUPS,
+    PLAIN_GROUP,
+    hosts_of,
+)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered, one_line
 
-CLUSTER_GROUPS = ("control_plane", "workers")
-PLAIN_GROUP = "plain_hosts"
-FLEET_GROUPS = (*CLUSTER_GROUPS, PLAIN_GROUP)
 ROLES = Path(__file__).parent.parent.parent / "roles"
 # What the role cluster uses; found missing there, it would be after the nodes were changed.
 CLUSTER_MODULE = "kubernetes.core.k8s"
@@ -23,14 +26,15 @@ CLUSTER_MODULE = "kubernetes.core.k8s"
 
 def complain_about_groups(groups: Mapping[str, list]) -> str | None:
     """A fleet without hosts, which a run would pass over in silence, or a host that is two things at once."""
-    if not any(groups.get(name) for name in FLEET_GROUPS):
+    if not hosts_of(groups):
         found = ", ".join(sorted(set(groups) - {"all", "ungrouped"})) or "none"
         return (
             f"no host in {', '.join(FLEET_GROUPS)} (groups of this inventory: {found}): put the nodes of the cluster "
             "into control_plane and workers, other hosts into plain_hosts; a group may have yours as its children"
         )
+    plain = groups.get(PLAIN_GROUP, [])
     for group in CLUSTER_GROUPS:
-        both = [name for name in groups.get(group, []) if name in groups.get(PLAIN_GROUP, [])]
+        both = [name for name in groups.get(group, []) if name in plain]
         if both:
             return f"{both[0]} is in {group} and in {PLAIN_GROUP}: a host is a node of the cluster or a plain host"
     return None
@@ -38,7 +42,7 @@ def complain_about_groups(groups: Mapping[str, list]) -> str | None:
 
 def complain_about_cluster(groups: Mapping[str, list], kubeconfig: object) -> str | None:
     """Nodes of a cluster without the one way to ask it."""
-    count = sum(len(groups.get(name, [])) for name in CLUSTER_GROUPS)
+    count = len(hosts_of(groups, CLUSTER_GROUPS))
     if count and not kubeconfig:
         return (
             f"control_plane and workers have {numbered(count, 'host')} but portcullis_kubeconfig is not set: give the "
@@ -61,7 +65,7 @@ def read_settings(host: str, hostvars: Mapping) -> dict[str, object]:
         try:
             settings[name] = hostvars[name]
         except Exception as error:  # whatever a template can raise
-            raise ValueError(f"{name} of {host} cannot be rendered: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{name} of {host} cannot be rendered: {one_line(error)}") from error
     return settings
 
 
@@ -98,7 +102,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         self.validate_argument_spec({})
         groups = task_vars["groups"]
-        hosts = list(dict.fromkeys(name for group in FLEET_GROUPS for name in groups.get(group, [])))
+        hosts = hosts_of(groups)
         try:
             settings = {name: read_settings(name, task_vars["hostvars"][name]) for name in hosts}
             complaint = complain(groups, settings)

@@ -12,6 +12,7 @@ from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as core_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import hosts_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_outcome import PHASES
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.run_state import RunState, read_results
 
@@ -20,7 +21,6 @@ ARGUMENT_SPEC = {
     "phase": {"type": "str", "choices": list(PHASES), "required": True},
     "stopped_reason": {"type": "str", "default": ""},
 }
-FLEET_GROUPS = ("control_plane", "workers", "plain_hosts")
 GALAXY = PurePath(__file__).parent.parent.parent / "galaxy.yml"
 MANIFEST = PurePath(__file__).parent.parent.parent / "MANIFEST.json"
 
@@ -48,14 +48,13 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
-        phase, groups = arguments["phase"], task_vars["groups"]
+        phase = arguments["phase"]
         if arguments["stopped_reason"] and phase == "done":
             raise AnsibleActionFail(
                 "stopped_reason: a run that is done was not stopped; give the phase that it stopped in"
             )
-        hosts = dict.fromkeys(name for group in FLEET_GROUPS for name in groups.get(group, []))
         state = RunState(
-            results=read_results(task_vars["hostvars"].raw_get, hosts),
+            results=read_results(task_vars["hostvars"].raw_get, hosts_of(task_vars["groups"])),
             phase=phase,
             check_mode=bool(self._task.check_mode),
             batch=tuple(task_vars["ansible_play_batch"]) if phase == "change" else (),

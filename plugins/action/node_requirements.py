@@ -12,6 +12,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     node_observations,
     requirements,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import CLUSTER_GROUPS, PLAIN_GROUP, hosts_of
 
 ARGUMENT_SPEC = {
     "probes": {"type": "dict", "required": True},
@@ -22,8 +23,6 @@ ARGUMENT_SPEC = {
     "accept": {"type": "list", "elements": "str", "default": []},
     "proven": {"type": "bool", "default": False},
 }
-CLUSTER_GROUPS = ("control_plane", "workers")
-PLAIN_GROUP = "plain_hosts"
 
 
 def host_record(name: str, hostvars: dict, result: dict) -> dict:
@@ -73,10 +72,9 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
     for node in nodes:
         found += requirements.evaluate_node(node)
     if arguments["cluster"]:
-        in_inventory = [name for group in CLUSTER_GROUPS for name in groups.get(group, [])]
         records = {
             name: host_record(name, hostvars.get(name, {}), probes.get(name, {}))
-            for name in in_inventory or [node.name for node in nodes if node.in_cluster]
+            for name in hosts_of(groups, CLUSTER_GROUPS) or [node.name for node in nodes if node.in_cluster]
         }
         found += cluster_requirements.evaluate_cluster(arguments["cluster"], records)
     excluded = requirements.left_out(found)

@@ -50,6 +50,8 @@ MARKS = (
     "/opt/azure/containers",
 )
 CRI_TIMEOUT_S = 10
+# The directory of the requirement text's example: what is written where no file sets one.
+DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 MAX_IMPORTS = 200
 MAX_HOSTS = 2000
 

@@ -302,11 +302,9 @@ import json
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records
-from ..module_utils.containerd_node import observe
+from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
-
-DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 
 ARGUMENT_SPEC = {
     "config_file": {"type": "path"},

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 import yaml
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 REQUEST_TIMEOUT_S = 15
 PAGE = 500
@@ -96,7 +97,7 @@ class Cluster:
             kubernetes.config.load_kube_config(path, client_configuration=configuration, persist_config=False)
             user = current_user(path)
         except Exception as error:  # the client passes on whatever its readers of YAML, files and plugins raise
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ClusterError(f"portcullis_kubeconfig: {path} is not a usable kubeconfig: {reason}") from error
         # The client goes on as an anonymous user when an exec plugin fails.
         if "exec" in user and not configuration.api_key and not configuration.cert_file:
@@ -137,7 +138,7 @@ class Cluster:
             raise self._no_api_server() from error
 
     def _no_answer(self, reason: object) -> ClusterError:
-        text = " ".join(str(reason).split())
+        text = one_line(reason)
         what = "check certificate-authority-data" if "certificate" in text.lower() else "check the address and network"
         return ClusterError(f"portcullis_kubeconfig: {self._where} does not answer: {text}; {what}")
 

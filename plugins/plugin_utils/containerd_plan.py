@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..module_utils.containerd_node import DEFAULT_DIRECTORY
 from ..module_utils.finding import BLOCKER, finding
 from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_value
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
@@ -17,7 +18,6 @@ from .containerd_migrate import HostsDirectory, RegistryDirectory, migrate
 from .containerd_nri import UNCHANGED, nri_state, plan_nri
 from .containerd_settings import Setting, apply_settings
 
-DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 REQUIREMENT = "secure-workload/Requirements and Prerequisites"
 
 

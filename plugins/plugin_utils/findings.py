@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import (
     natural_key,
+    one_line,
     replace_names,
     shown,
     visible,
@@ -111,7 +112,7 @@ def _wrapped(label: str, text: str) -> list[str]:
     wrapper = textwrap.TextWrapper(
         TABLE_WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
     )
-    return wrapper.wrap(" ".join(text.split()))
+    return wrapper.wrap(one_line(text))
 
 
 def render_table(findings: list[dict]) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import re
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 ENGINES = ("native", "runtime_enforcer", "secure_workload")
 # Architectures of Calico's node requirements (x86-64, arm64, ppc64le, s390x) that each engine is built for.
@@ -30,8 +31,6 @@ KERNELS = {
 CONTAINERD_MINIMUM = (1, 6)
 # States of a unit that somebody wants to run. Source: systemd, unit-def.c.
 UNIT_IN_USE = ("active", "activating", "reloading", "deactivating", "failed")
-# The directory of the text's example; what containerd_config writes where none is set.
-DEFAULT_CONFIG_PATH = "/etc/containerd/certs.d"
 MIB = 1024 * 1024
 # The journal keeps previous contents, the agent and its cache are a few megabytes, an image import unpacks.
 DISK_NEEDED = {"/etc": 4 * MIB, "/var/lib/portcullis": 64 * MIB, "/var/lib/containerd": 256 * MIB}
@@ -130,7 +129,7 @@ def not_root(node: Node) -> str | None:
 def unseen_sections(node: Node) -> str | None:
     """What the probe could not read; what root could have read is another finding."""
     unseen = {name: reason for name, reason in node.probe["unseen"].items() if name != "root"}
-    return "; ".join(f"{name}: {' '.join(reason.split())}" for name, reason in sorted(unseen.items())) or None
+    return "; ".join(f"{name}: {one_line(reason)}" for name, reason in sorted(unseen.items())) or None
 
 
 def no_containerd(node: Node) -> str | None:

@@ -24,6 +24,11 @@ def visible(value: object) -> str:
     return _INVISIBLE.sub(lambda match: ascii(match[0])[1:-1], value)
 
 
+def one_line(value: object) -> str:
+    """Return a value's text on one line, each run of white space a blank: errors and reasons stand in sentences."""
+    return " ".join(str(value).split())
+
+
 def clean(value: object) -> object:
     """Return plain data with visible text; values of keys that name a secret are replaced."""
     if isinstance(value, Mapping):

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node import DEFAULT_DIRECTORY
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import (
     ARCHITECTURES,
-    DEFAULT_CONFIG_PATH,
     Node,
     broken_config,
     clock_far_off,
@@ -40,6 +40,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations
     unwritable_disk,
     wrong_architecture,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 PROBE_VERSION = 1
 
@@ -69,7 +70,7 @@ class Check:
         if observed is None:
             return None
         words = {
-            "config_path": node.wanted.registry_config_path or DEFAULT_CONFIG_PATH,
+            "config_path": node.wanted.registry_config_path or DEFAULT_DIRECTORY,
             "engine": node.wanted.engine,
             "architectures": " or ".join(ARCHITECTURES[node.wanted.engine]),
             "kernel": ".".join(str(part) for part in minimum_kernel(node)),
@@ -295,7 +296,7 @@ def probe_fault(name: str, result: dict) -> dict | None:
                 severity=BLOCKER,
                 requirement="ansible/Fleet",
                 node=name,
-                observed=" ".join(str(result.get("msg", "no answer")).split()),
+                observed=one_line(result.get("msg", "no answer")),
                 expected=expected,
                 remedy=remedy,
             )

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered, one_line
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import left_out, probe_of
 
 INPUTS = "__site_inputs"
@@ -152,16 +153,15 @@ class RunState:
     def stopped(self) -> dict | None:
         """Where and why the run stops: C({phase, reason}), None while all is well."""
         if self.stopped_reason:
-            return {"phase": self.phase, "reason": " ".join(self.stopped_reason.split())}
+            return {"phase": self.phase, "reason": one_line(self.stopped_reason)}
         failures = self.batch_failures()
         if failures:
-            reasons = "; ".join(f"{host}: {' '.join(reason.split())}" for host, reason in failures.items())
+            reasons = "; ".join(f"{host}: {one_line(reason)}" for host, reason in failures.items())
             return {"phase": "change", "reason": reasons}
         for name, phase in ((VERIFY_REQUIREMENTS, "verify"), (REQUIREMENTS, "preflight")):
             found = self.once(name)
             if found.get("blockers"):
-                count = len(found["blockers"])
-                return {"phase": phase, "reason": f"{count} blocker{'s' if count != 1 else ''}"}
+                return {"phase": phase, "reason": numbered(len(found["blockers"]), "blocker")}
         return None
 
     def changes(self) -> list[dict]:
