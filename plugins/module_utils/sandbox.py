@@ -53,7 +53,7 @@ OWN_DIRECTORIES = (
     "/sys",
     "/dev",
     "/run",
-    "/tmp",  # noqa: S108
+    "/tmp",  # noqa: S108 (a path to hide, nothing is written to it)
     "/var/lib/kubelet",
     "/var/lib/docker",
     "/var/lib/containers",
