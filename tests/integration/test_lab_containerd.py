@@ -1,6 +1,7 @@
 """The lab's nodes with other lines of containerd, and its registry as a mirror for each."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -89,10 +90,49 @@ def test_a_pull_through_the_mirror(lines: Lab, line: str):
     assert all(request.agent.startswith("containerd/") for request in asked)
 
 
+def pull_over_tls(lab: Lab, node: str, address: str, keys: str) -> bool:
+    """Whether the node pulls from an address of the registry with these keys in its hosts.toml file."""
+    hosts = f'[host."https://{address}"]\ncapabilities = ["pull", "resolve"]\n{keys}\n'
+    lab.ssh(node, ["mkdir", "-p", f"{CERTS}/{address}"])
+    lab.ssh(node, ["tee", f"{CERTS}/{address}/hosts.toml"], stdin=hosts)
+    image = f"{address}/library/busybox:1.33"
+    lab.ssh(node, ["ctr", "images", "rm", "--sync", image])
+    pulled = lab.ssh(node, ["ctr", "images", "pull", "--hosts-dir", CERTS, image], check=False)
+    return pulled.returncode == 0
+
+
+@pytest.mark.parametrize("line", ["debian", *LINES])
+def test_a_pull_over_tls(lines: Lab, line: str):
+    """The authority must be known, the second address wants a client certificate, and a header is seen in the log."""
+    node = having(lines, line)
+    registry = lines.registry()
+    files = {"ca.crt": registry.ca, "client.crt": registry.client[0], "client.key": registry.client[1]}
+    for name, text in files.items():
+        lines.ssh(node, ["tee", f"/etc/containerd/{name}"], stdin=text)
+    known = 'ca = "/etc/containerd/ca.crt"'
+    client = f'{known}\nclient = [["/etc/containerd/client.crt", "/etc/containerd/client.key"]]'
+    header = f'{client}\n[host."https://{registry.MTLS_ADDRESS}".header]\nReferer = "from-{node}"'
+
+    assert not pull_over_tls(lines, node, registry.TLS_ADDRESS, "")
+    assert pull_over_tls(lines, node, registry.TLS_ADDRESS, known)
+    assert not pull_over_tls(lines, node, registry.MTLS_ADDRESS, known)
+    assert pull_over_tls(lines, node, registry.MTLS_ADDRESS, header)
+
+    def asked(address: str) -> list[tuple[int, str]]:
+        found = [one for one in registry.requests(address) if one.client == lines.address(node).node]
+        return [(one.status, one.referer) for one in found if "/manifests/" in one.target]
+
+    assert set(asked(registry.TLS_ADDRESS)) == {(200, "")}
+    assert set(asked(registry.MTLS_ADDRESS)) == {(200, f"from-{node}")}
+
+
 def test_the_registry_is_only_in_the_lab(lines: Lab):
     """It is started once, and does not listen on the host."""
     first = lines.registry().requests()
 
     assert lines.registry().requests() == first
-    assert lines.run("ss", "-Hltn", "sport", "=", ":5000").stdout.split()[3] == Registry.ADDRESS
+    for address in (Registry.ADDRESS, Registry.TLS_ADDRESS, Registry.MTLS_ADDRESS):
+        sockets = ["ss", "-Hltn", "sport", "=", f":{address.rpartition(':')[2]}"]
+        assert lines.run(*sockets).stdout.split()[3] == address
+        assert address not in subprocess.run(sockets, capture_output=True, text=True, check=True).stdout
     assert lines.problems() == []

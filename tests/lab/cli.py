@@ -125,7 +125,8 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             print(lab.inventory_path.read_text(), end="")
         case "registry":
             found = lab.registry()
-            print(f"http://{found.ADDRESS} (from the nodes), log {found.log}")
+            print(f"http://{found.ADDRESS} (from the nodes), log {found.log()}")
+            print(f"https://{found.TLS_ADDRESS}, https://{found.MTLS_ADDRESS} (with a client certificate)")
         case "node" if arguments.verb == "add":
             lab.node_add(_node(arguments))
         case "node":

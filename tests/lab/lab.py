@@ -295,7 +295,7 @@ class Lab:
             self._check_whole()
             if not self._store.state.registry_port:
                 registry.start(self._namespace, self._store)
-            return Registry(self._store.state.registry_port, self._namespace.logs)
+            return Registry(self._store.state.registry_port, self.directory)
 
     # --- files ---
 

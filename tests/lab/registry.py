@@ -1,5 +1,6 @@
-"""A registry on the lab's bridge: Debian's docker-registry, with an access log for tests to read.
+"""A registry on the lab's bridge: Debian's docker-registry over HTTP and TLS, with access logs for tests to read.
 
+Configuration: https://distribution.github.io/distribution/about/configuration.
 Pushing: https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#push.
 """
 
@@ -9,22 +10,22 @@ import json
 import re
 import shutil
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from tests.lab import cache, forward, images, rootfs
+from tests.lab import cache, forward, images, pki, rootfs
 from tests.lab.errors import LabError
 from tests.lab.namespace import GATEWAY, Namespace
 from tests.lab.run import wait
 from tests.lab.state import Store
 
 _PACKAGE = "docker-registry"
-_PROCESS = "registry"
 _TIMEOUT_S = 20
 # The combined log format, as docker-registry 2.8 writes it.
-_ACCESS = re.compile(r'(\S+) - \S* \[[^]]*\] "(\S+) (\S+) HTTP/[\d.]+" (\d+) \d+ "[^"]*" "([^"]*)"')
+_ACCESS = re.compile(r'(\S+) - \S* \[[^]]*\] "(\S+) (\S+) HTTP/[\d.]+" (\d+) \d+ "([^"]*)" "([^"]*)"')
 
 
 class Request(NamedTuple):
@@ -36,13 +37,15 @@ class Request(NamedTuple):
     target: str
     """Path and query: a mirror is asked with `ns=` and the registry that it stands for."""
     status: int
+    referer: str
+    """The header Referer. The log shows no other one that a client may choose freely."""
     agent: str
 
 
 def parse_access_log(text: str) -> list[Request]:
     """The requests in a log, in their order; other lines are left out."""
     found = (_ACCESS.match(line) for line in text.splitlines())
-    return [Request(*match.group(1, 2, 3), int(match[4]), match[5]) for match in found if match]
+    return [Request(*match.group(1, 2, 3), int(match[4]), *match.group(5, 6)) for match in found if match]
 
 
 def _program() -> Path:
@@ -57,52 +60,76 @@ def _program() -> Path:
     return cache.ensure("registry", cache.digest([rootfs.SUITE, _PACKAGE]), make) / _PACKAGE
 
 
-def _configuration(storage: Path) -> str:
-    return yaml.safe_dump(
-        {
-            "version": "0.1",
-            "log": {"level": "warn"},
-            "storage": {"filesystem": {"rootdirectory": str(storage)}},
-            # Relative: the pusher comes through another port than the one that the registry knows.
-            "http": {"addr": Registry.ADDRESS, "secret": "lab", "relativeurls": True},
-        }
-    )
+def _configuration(storage: Path, address: str, tls: Mapping[str, object]) -> str:
+    # Relative: the pusher comes through another port than the one that the registry knows.
+    http = {"addr": address, "secret": "lab", "relativeurls": True, **({"tls": dict(tls)} if tls else {})}
+    store = {"filesystem": {"rootdirectory": str(storage)}}
+    return yaml.safe_dump({"version": "0.1", "log": {"level": "warn"}, "storage": store, "http": http})
 
 
 class Registry:
-    """A registry that runs."""
+    """A registry that runs. Its addresses, from the nodes, serve the same images."""
 
     ADDRESS = f"{GATEWAY}:5000"
-    """From the nodes; it speaks HTTP."""
+    """It speaks HTTP."""
+    TLS_ADDRESS = f"{GATEWAY}:5443"
+    """It speaks TLS, with a certificate that `ca` has signed."""
+    MTLS_ADDRESS = f"{GATEWAY}:5444"
+    """It speaks TLS too, and takes only clients with a certificate that `ca` has signed, as `client` is."""
 
-    def __init__(self, port: int, logs: Path) -> None:
-        """`port` on 127.0.0.1 leads to it."""
+    def __init__(self, port: int, directory: Path) -> None:
+        """`port` on 127.0.0.1 leads to it; `directory` is the lab's."""
         self._port = port
-        self.log = logs / f"{_PROCESS}.log"
+        self._logs, self._pki = directory / "log", directory / "pki/registry"
 
-    def requests(self) -> list[Request]:
-        """What it was asked since it was started, pushes included."""
-        return parse_access_log(self.log.read_text(errors="replace"))
+    @property
+    def ca(self) -> str:
+        """The certificate of its authority, as PEM."""
+        return pki.read_pair(self._pki, "ca").certificate.decode()
 
-    def push(self, name: str) -> None:
-        """Store busybox as `name`, a repository and a tag: `team/app:1` (Docker's own are `library/...`)."""
+    @property
+    def client(self) -> tuple[str, str]:
+        """A certificate and its key for MTLS_ADDRESS, as PEM."""
+        pair = pki.read_pair(self._pki, "client")
+        return pair.certificate.decode(), pair.key.decode()
+
+    def log(self, address: str = ADDRESS) -> Path:
+        """Where the requests to one of its addresses are written."""
+        return self._logs / f"{_PROCESSES[address]}.log"
+
+    def requests(self, address: str = ADDRESS) -> list[Request]:
+        """What was asked of one of its addresses since it was started, pushes (always to ADDRESS) included."""
+        return parse_access_log(self.log(address).read_text(errors="replace"))
+
+    def push(self, name: str, archive: bytes | None = None) -> str:
+        """Store an OCI archive's first image (None: busybox) as `name`, a repository and a tag; return its digest.
+
+        Docker's own images are `library/...`; any other is as in `team/app:1`.
+        """
         repository, _, tag = name.rpartition(":")
         if not repository or "/" in tag:
             raise LabError(f"image {name!r}: expected a repository and a tag, as in team/app:1")
-        with tarfile.open(fileobj=io.BytesIO(images.busybox())) as archive:
+        with tarfile.open(fileobj=io.BytesIO(images.busybox() if archive is None else archive)) as files:
 
-            def blob(digest: str) -> bytes:
-                member = archive.extractfile(f"blobs/{digest.replace(':', '/')}")
+            def read(path: str) -> bytes:
+                member = files.extractfile(path)
                 return member.read() if member else b""
 
-            index = archive.extractfile("index.json")
-            entry = json.load(index)["manifests"][0] if index else {}
-            manifest = blob(entry["digest"])
-            described = json.loads(manifest)
-            for part in (described["config"], *described["layers"]):
-                where = self._ask("POST", f"/v2/{repository}/blobs/uploads/").headers["Location"]
-                self._ask("PUT", f"{where}&digest={part['digest']}", blob(part["digest"]), "application/octet-stream")
-        self._ask("PUT", f"/v2/{repository}/manifests/{tag}", manifest, entry["mediaType"])
+            def blob(entry: Mapping[str, str]) -> bytes:
+                return read(f"blobs/{entry['digest'].replace(':', '/')}")
+
+            def store(entry: Mapping[str, str], reference: str) -> None:
+                manifest = json.loads(blob(entry))
+                for inner in manifest.get("manifests", ()):
+                    store(inner, inner["digest"])
+                for part in (manifest["config"], *manifest["layers"]) if "config" in manifest else ():
+                    where = self._ask("POST", f"/v2/{repository}/blobs/uploads/").headers["Location"]
+                    self._ask("PUT", f"{where}&digest={part['digest']}", blob(part), "application/octet-stream")
+                self._ask("PUT", f"/v2/{repository}/manifests/{reference}", blob(entry), entry["mediaType"])
+
+            entry = json.loads(read("index.json"))["manifests"][0]
+            store(entry, tag)
+        return entry["digest"]
 
     def answers(self) -> bool:
         """Whether it serves the API."""
@@ -126,20 +153,48 @@ class Registry:
         return answer
 
 
+_PROCESSES = {
+    Registry.ADDRESS: "registry",
+    Registry.TLS_ADDRESS: "registry-tls",
+    Registry.MTLS_ADDRESS: "registry-mtls",
+}
+
+
+def _make_pki(directory: Path) -> None:
+    if (directory / "client.key").exists():  # of a start that was killed on its way
+        return
+    authority = pki.Authority.create("registry-ca")
+    pki.write_pair(directory, "ca", authority.pair)
+    pki.write_pair(directory, "server", authority.issue("registry", hosts=[GATEWAY]))
+    pki.write_pair(directory, "client", authority.issue("registry-client"))
+
+
+def _start_process(namespace: Namespace, store: Store, program: Path, address: str, tls: Mapping[str, object]) -> None:
+    process = _PROCESSES[address]
+    file = store.directory / f"{process}.yml"
+    file.write_text(_configuration(store.directory / "registry", address, tls))
+    if not namespace.running(process):  # of a start that was killed on its way
+        namespace.start(process, [program, "serve", file])
+
+
 def start(namespace: Namespace, store: Store) -> None:
-    """Start it, wait until it answers, and push the nodes' busybox."""
-    program = _program()
-    storage, file = store.directory / "registry", store.directory / "registry.yml"
-    storage.mkdir(exist_ok=True)
-    file.write_text(_configuration(storage))
-    if not namespace.running(_PROCESS):  # of a start that was killed on its way
-        namespace.start(_PROCESS, [program, "serve", file])
-    port = forward.start(namespace, f"forward-{_PROCESS}", Registry.ADDRESS)
-    registry = Registry(port, namespace.logs)
+    """Start it, wait until it answers on all its addresses, and push the nodes' busybox."""
+    program, certificates = _program(), store.directory / "pki/registry"
+    (store.directory / "registry").mkdir(exist_ok=True)
+    _make_pki(certificates)
+    tls = {"certificate": str(certificates / "server.crt"), "key": str(certificates / "server.key")}
+    _start_process(namespace, store, program, Registry.ADDRESS, {})
+    _start_process(namespace, store, program, Registry.TLS_ADDRESS, tls)
+    mutual = {**tls, "clientcas": [str(certificates / "ca.crt")]}
+    _start_process(namespace, store, program, Registry.MTLS_ADDRESS, mutual)
+    port = forward.start(namespace, "forward-registry", Registry.ADDRESS)
+    registry = Registry(port, store.directory)
 
     def ready() -> bool:
-        namespace.check(_PROCESS)
-        return registry.answers()
+        for process in _PROCESSES.values():
+            namespace.check(process)
+        listening = namespace.run(["ss", "-Hltn"]).split()
+        return registry.answers() and all(address in listening for address in _PROCESSES)
 
     wait("the registry answers", ready, timeout_s=_TIMEOUT_S)
     registry.push(f"library/{images.BUSYBOX}")
