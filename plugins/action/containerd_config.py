@@ -35,7 +35,8 @@ class ActionModule(ActionBase):
         result.update(task.prediction())
         if result.get("failed") or not task.needs_second_trip:
             return result
-        if self._task.check_mode and (not task.plan.writes or arguments.get("validate") == "none"):
+        is_tried = (task.plan.writes or task.will_restart) and arguments.get("validate") != "none"
+        if self._task.check_mode and not is_tried:
             return {**result, "changed": True}
         written = self._execute_module(
             module_args={**arguments, "_plan": json.dumps(task.node_plan())}, task_vars=task_vars

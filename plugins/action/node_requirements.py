@@ -20,6 +20,8 @@ ARGUMENT_SPEC = {
     "engine": {"type": "str", "choices": list(node_observations.ENGINES), "default": "native"},
     "registry_config_path": {"type": "path"},
     "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
+    "containerd_restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "accept_restart_of": {"type": "list", "elements": "str", "default": []},
     "accept": {"type": "list", "elements": "str", "default": []},
     "proven": {"type": "bool", "default": False},
 }
@@ -43,6 +45,8 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
         engine=arguments["engine"],
         registry_config_path=arguments["registry_config_path"] or "",
         images=tuple(arguments["images"]),
+        restarts_containerd=arguments["containerd_restart"] == "auto",
+        accept_restart_of=tuple(arguments["accept_restart_of"]),
         proven=arguments["proven"],
     )
     plain = set(groups.get(PLAIN_GROUP, []))

@@ -14,11 +14,11 @@ import os
 import time
 
 from .containerd_log import telling_lines
-from .containerd_node import ask_cri, read_units, running_containers, start_ticks
+from .containerd_node import active_dependents, ask_cri, find_daemon, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
 from .files import ContentChanged, Snapshot, read_snapshot, restore, sha256, write_atomic
 from .host import run_command
-from .journal import BEGUN, Journal
+from .journal import BEGUN, COMMITTED, Journal
 
 KIND = "containerd_config"
 LOCK_TIMEOUT_S = 30
@@ -38,7 +38,8 @@ def apply(plan, journal=None):
 
     :param plan: writes ([{path, expected_sha256, content (base64 or None)}]), note (what a restart needs: unit,
         socket, restart, health_timeout in seconds, config_path that must be loaded afterwards, conditions that CRI
-        reported true before), resume (whether an unfinished entry was seen).
+        reported true before, dependents that must be active afterwards, repairs (why CRI does not serve before,
+        empty when it does), pods_may_end). Without writes, note.restart is a restart that is still due.
     :returns: changed, restarted, cri_ready, backup (journal entry), recovered (what was done about a killed run).
     :raises ApplyError: nothing is changed, or the node is back where it was; the message says which.
     """
@@ -49,6 +50,8 @@ def apply(plan, journal=None):
             finish(journal, entry, result)
         if plan["writes"]:
             change(journal, plan["writes"], plan["note"], result)
+        elif plan["note"]["restart"] and not result["restarted"]:
+            catch_up(journal, plan["note"], result)
     return result
 
 
@@ -64,10 +67,8 @@ def change(journal, writes, note, result):
     for item, snapshot in zip(writes, snapshots):
         if snapshot.sha256 != item["expected_sha256"]:
             raise ApplyError(f"{snapshot.path} was changed by somebody else since it was read; run again")
-    containers = running_containers(note["socket"]) if note["restart"] else {}
     missing = sorted({path for snapshot in snapshots for path in missing_directories(snapshot.path)})
-    note = {**note, "containers": containers, "since": int(time.time()), "directories": missing}
-    entry = journal.begin(KIND, snapshots, planned, note)
+    entry = journal.begin(KIND, snapshots, planned, {**completed(note), "directories": missing})
     try:
         for snapshot, content in zip(snapshots, contents):
             write(snapshot, content)
@@ -76,6 +77,55 @@ def change(journal, writes, note, result):
         raise ApplyError(f"{error}; nothing was changed and containerd was not restarted") from error
     journal.applied(entry)
     prove(journal, entry, result)
+
+
+def catch_up(journal, note, result):
+    """Make up for a restart that an earlier change was written without; it can be put back as that change can."""
+    snapshots, planned = unproven_change(journal, note["config_file"])
+    entry = journal.begin(KIND, snapshots, planned, {**completed(note), "directories": []})
+    journal.applied(entry)
+    prove(journal, entry, result)
+
+
+def completed(note):
+    """Return a note with what is true of the node just before the change."""
+    can_be_listed = note["restart"] and not note["repairs"]
+    containers = running_containers(note["socket"]) if can_be_listed else {}
+    return {**note, "containers": containers, "since": int(time.time()), "daemon": running_daemon()}
+
+
+def running_daemon():
+    """Return [pid, start time in ticks] of the running daemon, which tell its next start apart."""
+    pid = find_daemon()[2]
+    return [pid, start_ticks(pid) if pid else None]
+
+
+def unproven_entries(journal, config_file):
+    """Return the changes, newest first, that were written without the restart that they need and still wait for it."""
+    found = []
+    for entry in journal.walk(KIND):
+        note = entry.note
+        if entry.state != COMMITTED or note["config_file"] != config_file:
+            continue
+        if note["restart"] or not note["restart_needed"] or note["daemon"] != running_daemon():
+            break
+        found.append(entry)
+    return found
+
+
+def unproven_change(journal, config_file):
+    """Return (snapshots, planned) of what a restart that is due would prove.
+
+    Without a change of this module it is the main file as it is: somebody else changed it, and nothing can be put back.
+    """
+    entries = unproven_entries(journal, config_file)
+    before = {snapshot.path: snapshot for entry in entries for snapshot in entry.files}
+    written = {path: digest for entry in reversed(entries) for path, digest in entry.planned.items()}
+    current = [read_snapshot(path) for path in before or [config_file]]
+    snapshots = [
+        before[snapshot.path] if written.get(snapshot.path) == snapshot.sha256 else snapshot for snapshot in current
+    ]
+    return snapshots, {snapshot.path: snapshot.sha256 for snapshot in current}
 
 
 def missing_directories(path):
@@ -127,7 +177,7 @@ def prove(journal, entry, result):
     commit(journal, entry, result)
     result["cri_ready"] = True
     lost = lost_containers(note["containers"], note["socket"])
-    if lost:
+    if lost and not note["pods_may_end"]:
         raise ApplyError(
             f"{note['unit']} was restarted and CRI serves the new configuration, but containers that ran before do "
             f"not run any more: {', '.join(lost)}; look at their pods before other nodes follow",
@@ -148,6 +198,8 @@ def roll_back(journal, entry, result, reason):
     log = read_log(note["unit"], note["since"])
     put_back(journal, entry)
     left = "; ".join(f"{item['path']} was left: {item['reason']}" for item in entry.left)
+    if not left and all(snapshot.sha256 == entry.planned[snapshot.path] for snapshot in entry.files):
+        left = "the files were like this before the run, so nothing could be put back"
     run_command(["systemctl", "reset-failed", "--", note["unit"]])
     again = restart(note, None)
     result.update(changed=False, rolled_back=True, cri_ready=not again, backup=str(journal.directory / entry.name))
@@ -199,6 +251,9 @@ def restart(note, config_path):
             return f"{unit} failed to start"
         if properties.get("MainPID") in ("0", old_pid) or properties.get("ActiveState") != "active":
             reason = f"{unit} is {properties.get('ActiveState', 'unknown')}"
+            continue
+        if stopped := sorted(set(note["dependents"]) - set(active_dependents(properties))):
+            reason = f"{', '.join(stopped)} did not come back with {unit}"
             continue
         cri = ask_cri(note["socket"])
         if cri["serving"] and set(note["conditions"]) <= set(cri["conditions"]):

@@ -87,11 +87,11 @@ def validate_plan(plan, mode):
 
     :param plan: as for C(containerd_apply.apply).
     :param mode: C(daemon), C(parse) or C(none).
-    :returns: C(validated), the mode that was carried out, and C(not_validated), why it could not be. Empty without
-        writes.
-    :raises ApplyError: the daemon refuses the files.
+    :returns: C(validated), the mode that was carried out, and C(not_validated), why it could not be. Empty where
+        nothing is written or restarted.
+    :raises ApplyError: the daemon refuses the files, or does not say that they are what the node needs.
     """
-    if not plan["writes"]:
+    if not plan["writes"] and not plan["note"]["restart"]:
         return {}
     if mode == "none":
         return {"validated": mode}
@@ -104,6 +104,8 @@ def validate_plan(plan, mode):
         item["path"]: None if item["content"] is None else base64.b64decode(item["content"]) for item in plan["writes"]
     }
     tried = validate(argv, environment, files, config_path=note["config_path"], boot=mode == "daemon")
+    if reason := unproven(plan, tried):
+        raise ApplyError(f"{reason}; nothing was changed", changed=False)
     if tried["ok"] is None:
         return {"validated": "none", "not_validated": tried["problems"][0]}
     if not tried["ok"]:
@@ -115,6 +117,21 @@ def validate_plan(plan, mode):
             changed=False,
         )
     return {"validated": mode}
+
+
+def unproven(plan, tried):
+    """Return why a trial is not enough for this plan, empty when it is: where a guess could make the node worse."""
+    dead = plan["note"]["repairs"]
+    if dead and tried["current"].get("cri", {}).get("serving"):
+        return f"CRI does not serve ({dead}), though it does with the same files in a sandbox: restart containerd"
+    if dead and not tried["ok"]:
+        return f"CRI does not serve ({dead}), nor would it with the new configuration: {'; '.join(tried['problems'])}"
+    if not plan["writes"] and tried["ok"] is None:
+        return (
+            f"{plan['note']['unit']} still has to be restarted for its files to take effect, and it is not known that "
+            f"it would come up with them: {tried['problems'][0]}; restart it on a drained node, or give validate=none"
+        )
+    return ""
 
 
 def validate(argv, environment, files, *, config_path=None, boot=True, timeout_s=TIMEOUT_S):

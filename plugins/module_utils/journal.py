@@ -176,8 +176,15 @@ class Journal:
 
         :raises JournalCorrupt: one of them cannot be read.
         """
-        entries = [self._read(item) for item in self._names(kind)]
-        return [entry for entry in entries if path is None or str(path) in entry.planned]
+        return [entry for entry in self.walk(kind) if path is None or str(path) in entry.planned]
+
+    def walk(self, kind):
+        """Yield the entries of one kind (None: all), newest first, each read when it is asked for.
+
+        :raises JournalCorrupt: one that was asked for cannot be read.
+        """
+        for item in self._names(kind):
+            yield self._read(item)
 
     def _names(self, kind=None):
         """Return the EntryNames of one kind or all, newest first."""

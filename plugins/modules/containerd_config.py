@@ -19,8 +19,9 @@ description:
   - Every change has an entry in the journal on the node (C(/var/lib/portcullis/journal), readable for root only). A run
     that was killed is completed or undone by the next one.
   - Refuses, with a finding and before anything is touched, a file that cannot be edited safely, a file that another
-    program writes, mirrors that C(hosts.toml) cannot say, a unit whose restart would kill pods, and a daemon whose
-    CRI does not serve already.
+    program writes, mirrors that C(hosts.toml) cannot say, and a unit whose restart would kill pods.
+  - Where CRI does not serve already, as with C(mirrors) beside C(config_path), a change is made only if the daemon
+    proves in the sandbox (O(validate=daemon)) that it serves with the new files and not with the present ones.
   - Credentials in the configuration are never part of the result, nor of the diff.
 author:
   - The Portcullis developers (@portcullis)
@@ -110,11 +111,22 @@ options:
     default: daemon
   restart:
     description:
-      - V(auto) restarts the daemon when its effective configuration changes, and proves it.
+      - V(auto) restarts the daemon when its effective configuration changes, and proves it. A restart that is due since
+        an earlier change, with V(never) or by somebody else, is made up for.
       - V(never) only writes the file. The change takes effect, unproven, with the next start of the daemon.
     type: str
     choices: [auto, never]
     default: auto
+  accept_restart_of:
+    description:
+      - What a restart of the daemon may take with it; without it the task refuses, and names what it would be.
+      - V(pods) accepts a unit whose C(KillMode) ends every container with the daemon, as on a drained node.
+      - Any other value is the name of a unit that systemd restarts together with the daemon, such as
+        V(docker.service). It must be active again afterwards.
+      - C(kubelet.service) is always accepted, since it takes its running pods over.
+    type: list
+    elements: str
+    default: []
   health_timeout:
     description: Seconds within which CRI must serve after the restart, otherwise the change is put back.
     type: int
@@ -174,6 +186,11 @@ EXAMPLES = r"""
       - table: [plugins, io.containerd.cri.v1.runtime, containerd, runtimes, runc, options]
         key: SystemdCgroup
         value: true
+  become: true
+
+- name: Restart a containerd that ends its containers, on a drained node where docker uses it too
+  portcullis.fleet.containerd_config:
+    accept_restart_of: [pods, docker.service]
   become: true
 
 - name: Give the original files back
@@ -301,7 +318,7 @@ import json
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records
+from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
 from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
@@ -325,6 +342,7 @@ ARGUMENT_SPEC = {
     },
     "validate": {"type": "str", "choices": ["daemon", "parse", "none"], "default": "daemon"},
     "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "accept_restart_of": {"type": "list", "elements": "str", "default": []},
     "health_timeout": {"type": "int", "default": 60},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     # Given by the action plugin only: JSON of what to write, with the node's whole configuration inside. One string,
@@ -341,6 +359,7 @@ def read(params):
         # Another run of this module may just be restarting the daemon: it holds the lock while it does.
         journal.wait(LOCK_TIMEOUT_S)
         facts = observe(*question)
+    facts["restart_due"] = bool(unproven_entries(journal, facts["config_file"]))
     facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
     if params["state"] == "absent":
         facts["undo"] = undo_records(facts["config_file"], journal)

@@ -40,6 +40,17 @@ options:
     type: list
     elements: str
     default: [docker.io/library/busybox:1.33]
+  containerd_restart:
+    description: Whether containerd is restarted where its configuration is changed, as the option C(restart) of
+      M(portcullis.fleet.containerd_config).
+    type: str
+    choices: [auto, never]
+    default: auto
+  accept_restart_of:
+    description: What such a restart may take with it, as the option of M(portcullis.fleet.containerd_config).
+    type: list
+    elements: str
+    default: []
   accept:
     description: Findings to waive, by C(id) or C(id@node).
     type: list

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 from ..module_utils.finding import BLOCKER, finding
 from .containerd_effective import Daemon
 from .containerd_owners import Owner
@@ -11,12 +14,38 @@ from .containerd_owners import Owner
 REQUIREMENT = "ansible/containerd_config"
 # Units that may restart with containerd: kubelet takes its running pods over.
 HARMLESS_DEPENDENTS = ("kubelet.service",)
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
+# What the option accept_restart_of calls the containers that a restart kills.
+PODS = "pods"
 # Types of systemd.kill(5) that leave the shims, and with them the pods, alone.
 SPARING_KILL_MODES = ("process", "none")
 
 
-def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) -> list[dict]:
-    """Return the findings that forbid a change of the configuration, and the restart that it needs."""
+def check_accepted(names: Collection[str]) -> str:
+    """Return why what a restart may take with it cannot be meant, empty when it can."""
+    wrong = [name for name in names if name != PODS and not _UNIT.fullmatch(name)]
+    return (
+        f"accept_restart_of: got {wrong[0]!r}, expected {PODS} or the full name of a unit, such as docker.service"
+        if wrong
+        else ""
+    )
+
+
+def judge_change(
+    facts: dict,
+    daemon: Daemon,
+    owner: Owner,
+    will_restart: bool,
+    *,
+    accepted: Collection[str] = (),
+    will_be_tried: bool = False,
+) -> list[dict]:
+    """Return the findings that forbid a change of the configuration, and the restart that it needs.
+
+    :param accepted: what a restart may take with it, see C(judge_restart).
+    :param will_be_tried: whether the daemon tries the files in a sandbox first. That can prove that a change brings a
+        CRI back that does not serve; without it the change would be a guess.
+    """
     findings = []
     if owner.remedy:
         findings.append(
@@ -27,7 +56,7 @@ def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) 
                 owner.remedy,
             )
         )
-    if not facts["cri"]["serving"]:
+    if not facts["cri"]["serving"] and not will_be_tried:
         findings.append(
             _blocker(
                 "containerd.cri_not_serving",
@@ -45,11 +74,15 @@ def judge_change(facts: dict, daemon: Daemon, owner: Owner, will_restart: bool) 
                 "write the imports with their full path",
             )
         )
-    return findings + (judge_restart(facts) if will_restart else [])
+    return findings + (judge_restart(facts, accepted) if will_restart else [])
 
 
-def judge_restart(facts: dict) -> list[dict]:
-    """Return the findings that forbid a restart; of the facts it needs C(unit_name), C(unit) and C(dependents)."""
+def judge_restart(facts: dict, accepted: Collection[str] = ()) -> list[dict]:
+    """Return the findings that forbid a restart.
+
+    :param facts: of what a node said, C(unit_name), C(unit) and C(dependents).
+    :param accepted: names of units that may restart too, and PODS where the containers may end.
+    """
     name, unit = facts["unit_name"], facts["unit"]
     if unit.get("ActiveState") != "active" or unit.get("MainPID", "0") == "0":
         return [
@@ -61,23 +94,23 @@ def judge_restart(facts: dict) -> list[dict]:
             )
         ]
     findings = []
-    if unit.get("KillMode") not in SPARING_KILL_MODES:
+    if unit.get("KillMode") not in SPARING_KILL_MODES and PODS not in accepted:
         findings.append(
             _blocker(
                 "containerd.kill_mode",
                 f"{name} has KillMode={unit.get('KillMode')}",
                 "KillMode=process, since a restart otherwise kills the shim of every pod",
-                f"systemctl edit {name}: [Service] KillMode=process; or restart=never on a drained node",
+                f"systemctl edit {name}: [Service] KillMode=process; or, on a drained node, accept_restart_of={PODS}",
             )
         )
-    dependents = [name for name in facts["dependents"] if name not in HARMLESS_DEPENDENTS]
+    dependents = [name for name in facts["dependents"] if name not in (*HARMLESS_DEPENDENTS, *accepted)]
     if dependents:
         findings.append(
             _blocker(
                 "containerd.restarts_others",
                 f"{', '.join(dependents)} would be restarted together with {name}",
                 f"no active unit that requires, is bound to or is part of {name}",
-                f"write with restart=never and restart {name} in a maintenance window of those units",
+                f"name them in accept_restart_of, or write with restart=never and restart {name} when they may restart",
             )
         )
     return findings

@@ -10,7 +10,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.files import sha256
 from .containerd_effective import parse_version
-from .containerd_gate import judge_change
+from .containerd_gate import PODS, check_accepted, judge_change
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import UNCHANGED, check_nri
 from .containerd_owners import find_locked, find_owner
@@ -27,6 +27,8 @@ def check_arguments(arguments: dict) -> str:
     directory = arguments.get("registry_config_path")
     if directory and (reason := check_directory(directory)):
         return reason
+    if reason := check_accepted(arguments.get("accept_restart_of") or []):
+        return reason
     try:
         settings = parse_settings(arguments.get("settings"))
         required = boolean(arguments.get("nri_required_plugins", False))
@@ -42,6 +44,8 @@ class ConfigTask:
         self.facts = facts
         self.host = host
         self.restart_allowed = arguments.get("restart", "auto") == "auto"
+        self.accepted = arguments.get("accept_restart_of") or []
+        self.will_be_tried = arguments.get("validate", "daemon") == "daemon"
         self.health_timeout = int(arguments.get("health_timeout", 60))
         self.state = arguments.get("state", "present")
         self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
@@ -69,7 +73,7 @@ class ConfigTask:
                 "a version such as 1.7.24, since each line reads other tables",
                 f"check that {facts['binary'] or 'containerd'} --version answers",
             )
-        elif self.plan.writes:
+        elif self.plan.writes or self.restart_is_due:
             self._gate()
 
     def _plan(self, options: Options) -> Plan:
@@ -96,15 +100,37 @@ class ConfigTask:
     @property
     def will_restart(self) -> bool:
         """A restart is needed when what the daemon uses changes; an unreadable side counts as a change."""
-        changes = self.plan.before is None or self.plan.before != self.plan.after or self.plan.more_changes
-        return bool(self.plan.writes) and self.restart_allowed and changes
+        return self.restart_allowed and (self._needs_restart if self.plan.writes else self.restart_is_due)
+
+    @property
+    def _needs_restart(self) -> bool:
+        return self.plan.before is None or self.plan.before != self.plan.after or self.plan.more_changes
+
+    @property
+    def restart_is_due(self) -> bool:
+        """The files are as wanted, and the daemon runs with others since its last start."""
+        if self.plan.writes or self.plan.findings or not self.restart_allowed or not self.facts["cri"]["serving"]:
+            return False
+        return self.facts["restart_due"] or (self.state == "present" and self._loads_other_directory)
+
+    @property
+    def _loads_other_directory(self) -> bool:
+        loaded = self.facts["cri"]["loaded_config_path"]
+        return bool(self.plan.after) and loaded not in (None, self.plan.after.config_path)
 
     @property
     def needs_second_trip(self) -> bool:
-        return bool(self.plan.writes or self.facts["unfinished"])
+        return bool(self.plan.writes or self.will_restart or self.facts["unfinished"])
 
     def _gate(self) -> None:
-        findings = judge_change(self.facts, self.daemon, self.owner, self.will_restart)
+        findings = judge_change(
+            self.facts,
+            self.daemon,
+            self.owner,
+            self.will_restart,
+            accepted=self.accepted,
+            will_be_tried=self.will_be_tried,
+        )
         if findings:
             self.plan.stay()
             self.plan.findings += findings
@@ -113,7 +139,7 @@ class ConfigTask:
         """Return the result as far as it is known before anything is written."""
         plan, facts = self.plan, self.facts
         result = {
-            "changed": bool(plan.writes),
+            "changed": bool(plan.writes) or self.will_restart,
             "config_file": facts["config_file"],
             "owner": self.owner.name,
             "imports": [item["path"] for item in facts["files"][1:] if item["sha256"]],
@@ -153,11 +179,10 @@ class ConfigTask:
             )
         if self.plan.writes and not self.restart_allowed:
             warnings.append("restart=never: the change takes effect, unproven, when containerd is started again")
-        loaded = self.facts["cri"]["loaded_config_path"]
-        if self.plan.after and not self.plan.writes and loaded not in (None, self.plan.after.config_path):
+        if not self.plan.writes and not self.will_restart and self._loads_other_directory:
             warnings.append(
-                f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with {loaded!r} "
-                "since its last start: restart it"
+                f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with "
+                f"{self.facts['cri']['loaded_config_path']!r} since its last start: restart it"
             )
         if self.facts["unfinished"]:
             warnings.append(f"a run was killed here before: {', '.join(self.facts['unfinished'])}")
@@ -183,6 +208,10 @@ class ConfigTask:
                 "config_path": self.plan.after.config_path if self.plan.after else None,
                 # Others, such as ContainerdHasNoDeprecationWarnings, may change with any restart.
                 "conditions": [name for name in self.facts["cri"]["conditions"] if name in PROVEN_CONDITIONS],
+                "restart_needed": self._needs_restart,
+                "dependents": self.facts["dependents"],
+                "pods_may_end": PODS in self.accepted,
+                "repairs": "" if self.facts["cri"]["serving"] else self.facts["cri"]["error"],
                 "undo": self.state == "absent",
                 "config_file": self.facts["config_file"],
                 "remove_directories": undo["directories"],

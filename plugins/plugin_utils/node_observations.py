@@ -49,6 +49,9 @@ class Wanted:
     # Empty: whatever the node uses already is kept.
     registry_config_path: str
     images: tuple[str, ...]
+    # Whether a changed configuration is followed by a restart of containerd, and what that may take with it.
+    restarts_containerd: bool = True
+    accept_restart_of: tuple[str, ...] = ()
     # The run is over: what it should have mended must be mended.
     proven: bool = False
 
@@ -201,7 +204,7 @@ def other_config_path(node: Node) -> str | None:
 
 
 def needs_edit(node: Node) -> bool:
-    """Whether a run edits containerd's configuration, and so restarts the daemon."""
+    """Whether a run edits containerd's configuration."""
     return bool(other_config_path(node) or legacy_registry_tables(node))
 
 
@@ -210,7 +213,8 @@ def restart_findings(node: Node) -> list[dict]:
     # A saved probe may be older than these keys.
     if "unit" not in node.containerd or not node.sees_units or not node.containerd["cri"]["serving"]:
         return []
-    found = judge_restart(node.containerd) if needs_edit(node) else []
+    restarts = node.wanted.restarts_containerd and needs_edit(node)
+    found = judge_restart(node.containerd, node.wanted.accept_restart_of) if restarts else []
     return [{**item, "node": node.name} for item in found]
 
 

@@ -136,7 +136,8 @@ CHECKS = (
         BLOCKER,
         "secure-workload/Requirements and Prerequisites",
         "CRI answers and RuntimeReady is true",
-        "on the node: journalctl -u containerd, mend what it says, systemctl restart containerd",
+        "on the node: journalctl -u containerd, mend what it says, systemctl restart containerd; where mirrors beside "
+        "config_path are the cause, ansible NODE -b -m portcullis.fleet.containerd_config repairs it",
         cri_not_serving,
         leaves_out=True,
     ),

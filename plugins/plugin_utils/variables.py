@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from .containerd_gate import check_accepted
 from .containerd_plan import check_directory
 from .containerd_settings import parse_settings
 
@@ -119,6 +120,7 @@ RULES: dict[str, Callable] = {
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
     "portcullis_containerd_health_timeout": _complain_timeout,
+    "portcullis_containerd_accept_restart_of": lambda value: check_accepted(value) or None,
     "portcullis_containerd_settings": _complain_settings,
     "portcullis_images": _complain_images,
     "portcullis_registry_config_path": lambda value: check_directory(value) or None,

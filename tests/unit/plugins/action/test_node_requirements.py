@@ -24,6 +24,8 @@ def arguments(probes: dict, **changes: object) -> dict:
         "engine": "native",
         "registry_config_path": None,
         "images": ["docker.io/library/busybox:1.33"],
+        "containerd_restart": "auto",
+        "accept_restart_of": [],
         "accept": [],
         "proven": False,
     }

@@ -17,6 +17,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply 
     apply,
     read_log,
     undo_records,
+    unproven_entries,
 )
 from ansible_collections.portcullis.fleet.plugins.module_utils.files import sha256
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
@@ -32,6 +33,7 @@ BETTER = f'version = 2\n{REGISTRY}config_path = "/c"\n'.encode()
 BROKEN = BETTER + b'[plugins."io.containerd.grpc.v1.cri".registry.mirrors.a]\nendpoint = ["https://m"]\n'
 # The daemon does not start.
 REFUSED = b"version = \n"
+NOTHING = {"writes": [], "note": {"restart": False}}
 
 
 @pytest.fixture
@@ -66,6 +68,10 @@ def plan_of(daemon, content, before=GOOD, **note):
             "undo": False,
             "config_file": str(daemon.config),
             "remove_directories": [],
+            "restart_needed": True,
+            "dependents": [],
+            "pods_may_end": False,
+            "repairs": "",
             **note,
         },
     }
@@ -135,6 +141,78 @@ def test_without_restart_the_change_is_only_written(daemon, journal):
     assert states(journal) == ["committed"]
 
 
+def due(daemon, **note):
+    """Return a plan that only makes up for a restart."""
+    return {"writes": [], "note": plan_of(daemon, None, **note)["note"]}
+
+
+def test_a_restart_that_is_due_is_made_up_for(daemon, journal):
+    """What was written without a restart is proven by the next run that may restart, and is due no more."""
+    path = str(daemon.config)
+    apply(plan_of(daemon, BETTER, restart=False), journal)
+    assert unproven_entries(journal, path)
+    assert unproven_entries(journal, "/another.toml") == []
+
+    result = apply(due(daemon), journal)
+
+    assert result["changed"] and result["restarted"] and result["cri_ready"]
+    assert states(journal) == ["committed", "committed"]
+    assert unproven_entries(journal, path) == []
+    (record,) = undo_records(path, journal)["files"]
+    assert base64.b64decode(record["content"]) == GOOD
+
+
+def test_a_restart_that_is_due_and_fails_is_put_back(daemon, journal):
+    """The bytes of before the first change that was never proven come back."""
+    middle = GOOD + b"# first\n"
+    apply(plan_of(daemon, middle, restart=False), journal)
+    apply(plan_of(daemon, BROKEN, before=middle, restart=False), journal)
+
+    with pytest.raises(ApplyError, match="the previous configuration was put back") as caught:
+        apply(due(daemon), journal)
+
+    assert daemon.config.read_bytes() == GOOD
+    assert (caught.value.result["rolled_back"], caught.value.result["cri_ready"]) == (True, True)
+
+
+def test_nobody_elses_change_is_put_back(daemon, journal):
+    """Where somebody else left a file that the daemon does not serve with, it stays, and the failure says so."""
+    daemon.config.write_bytes(BROKEN)
+
+    with pytest.raises(
+        ApplyError, match=r"like this before the run, so nothing could be put back.*still does not serve"
+    ):
+        apply(due(daemon), journal)
+
+    assert daemon.config.read_bytes() == BROKEN
+
+
+def test_a_daemon_that_was_restarted_by_hand_owes_nothing(daemon, journal):
+    """Its next start has read the files."""
+    apply(plan_of(daemon, BETTER, restart=False), journal)
+    daemon.run_command(["systemctl", "restart"])
+
+    assert unproven_entries(journal, str(daemon.config)) == []
+
+
+def test_a_change_brings_a_dead_cri_back(daemon, journal):
+    """There is no CRI that could list containers before; afterwards it serves."""
+    daemon.config.write_bytes(BROKEN)
+    daemon.run_command(["systemctl", "restart"])
+
+    result = apply(plan_of(daemon, BETTER, before=BROKEN, repairs="no CRI", conditions=[]), journal)
+
+    assert result["changed"] and result["cri_ready"]
+
+
+def test_a_unit_that_restarts_too_must_be_back(daemon, journal):
+    """The change goes when a unit that the restart took along stays away."""
+    with pytest.raises(ApplyError, match=r"docker.service did not come back with containerd.service"):
+        apply(plan_of(daemon, BETTER, dependents=["docker.service"], health_timeout=2), journal)
+
+    assert daemon.config.read_bytes() == GOOD
+
+
 def test_a_file_changed_meanwhile_is_left(daemon, journal):
     """What was read is no more what is there: nothing is touched."""
     daemon.config.write_bytes(GOOD + b"# by hand\n")
@@ -202,7 +280,7 @@ def test_killed_between_write_and_restart_is_completed(daemon, journal):
     """The bytes are there and good: the next run restarts, proves and commits them."""
     killed_after(daemon, journal, BETTER, "applied")
 
-    result = apply({"writes": [], "note": {}}, journal)
+    result = apply(NOTHING, journal)
 
     assert "completed and proven" in result["recovered"]
     assert result["changed"] and result["restarted"] and result["cri_ready"]
@@ -214,7 +292,7 @@ def test_killed_between_write_and_restart_is_undone_when_bad(daemon, journal):
     killed_after(daemon, journal, BROKEN, "applied")
 
     with pytest.raises(ApplyError, match="the previous configuration was put back"):
-        apply({"writes": [], "note": {}}, journal)
+        apply(NOTHING, journal)
 
     assert daemon.config.read_bytes() == GOOD
     assert states(journal) == ["rolled_back"]

@@ -467,9 +467,10 @@ def test_nothing_survives_a_killed_run(node):
     assert listing(node.directory) == before
 
 
-def plan_of(node, text):
+def plan_of(node, text, **changes):
     content = base64.b64encode(text.encode()).decode()
-    note = {"config_file": str(node.config), "config_path": None}
+    note = {"config_file": str(node.config), "config_path": None, "repairs": "", "restart": True, "unit": "c.service"}
+    note.update(changes)
     return {"writes": [{"path": str(node.config), "expected_sha256": "", "content": content}], "note": note}
 
 
@@ -491,7 +492,33 @@ def test_a_plan(node, mode):
 @debian_only
 def test_a_plan_that_is_not_to_be_tried(node):
     assert validate_plan(plan_of(node, BOTH), "none") == {"validated": "none"}
-    assert validate_plan({**plan_of(node, BOTH), "writes": []}, "daemon") == {}
+    assert validate_plan({**plan_of(node, BOTH, restart=False), "writes": []}, "daemon") == {}
+
+
+@needs_daemon
+@debian_only
+def test_a_repair_must_be_proven(node):
+    """Where CRI does not serve, only a change that is seen to bring it back is made."""
+    node.config.write_text(BOTH)
+
+    assert validate_plan(plan_of(node, PLAIN + DIRECTORY, repairs="no CRI"), "daemon") == {"validated": "daemon"}
+    with pytest.raises(ApplyError, match=r"CRI does not serve .no CRI., nor would it with the new configuration"):
+        validate_plan(plan_of(node, BOTH + "# more\n", repairs="no CRI"), "daemon")
+    node.config.write_text(PLAIN)
+    with pytest.raises(ApplyError, match="it does with the same files in a sandbox: restart containerd"):
+        validate_plan(plan_of(node, PLAIN + DIRECTORY, repairs="no CRI"), "daemon")
+
+
+@needs_daemon
+@debian_only
+def test_a_restart_that_is_due_must_be_proven(node):
+    """Nothing is written, so nothing could be put back."""
+    node.config.write_text(PLAIN)
+    assert validate_plan({**plan_of(node, ""), "writes": []}, "daemon") == {"validated": "daemon"}
+
+    node.config.write_text(BOTH)
+    with pytest.raises(ApplyError, match="it is not known that it would come up"):
+        validate_plan({**plan_of(node, ""), "writes": []}, "daemon")
 
 
 @needs_daemon

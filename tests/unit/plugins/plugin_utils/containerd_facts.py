@@ -47,5 +47,6 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
         "files": [file_facts(MAIN, content), *(file_facts(path, data) for path, data in dict(imports).items())],
         "relative_globs": [],
         "unfinished": [],
+        "restart_due": False,
         **changes,
     }

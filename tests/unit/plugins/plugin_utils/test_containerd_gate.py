@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_change
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import (
+    check_accepted,
+    judge_change,
+    judge_restart,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_owners import Owner
 
 from tests.unit.plugins.plugin_utils.containerd_facts import facts
@@ -58,6 +62,33 @@ def test_a_daemon_of_no_unit():
 def test_units_that_restart_too(dependents, refused):
     """Active units that systemd restarts together with containerd are named, kubelet excepted."""
     assert ids(judge_change({**facts(), "dependents": dependents}, DAEMON, NOBODY, True)) == refused
+
+
+def test_what_a_restart_may_take_with_it():
+    """The user names pods and units; what is not named is still refused."""
+    node = {**facts(unit={"KillMode": "mixed"}), "dependents": ["a.service", "b.service"]}
+
+    assert ids(judge_restart(node, ["pods"])) == ["containerd.restarts_others"]
+    (found,) = judge_restart(node, ["pods", "a.service"])
+    assert found["observed"].startswith("b.service would")
+    assert judge_restart(node, ["pods", "a.service", "b.service"]) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(["pods", "docker.service"], ""), ([], ""), (["docker"], "got 'docker'"), (["Pods"], "got 'Pods'")],
+)
+def test_names_that_can_be_meant(names, reason):
+    """A unit has its full name, as systemctl prints it."""
+    assert check_accepted(names) == reason or (reason and reason in check_accepted(names))
+
+
+def test_a_dead_cri_may_be_repaired_where_the_daemon_tries_the_files():
+    """The sandbox proves the repair; without it a change would be a guess."""
+    dead = facts(cri={"serving": False, "error": "UNIMPLEMENTED: unknown service"})
+
+    assert judge_change(dead, DAEMON, NOBODY, True, will_be_tried=True) == []
+    assert ids(judge_change(dead, DAEMON, NOBODY, True)) == ["containerd.cri_not_serving"]
 
 
 def test_dead_cri_and_owner_and_relative_globs():

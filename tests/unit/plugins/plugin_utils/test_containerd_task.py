@@ -38,9 +38,39 @@ def test_nothing_to_do_is_one_trip():
     assert "warnings" not in done.prediction()
 
 
-def test_a_file_that_is_not_loaded_is_warned_of():
-    """The daemon runs with something else than its file says."""
-    assert "restart it" in task(facts(SET)).prediction()["warnings"][0]
+def test_a_file_that_is_not_loaded_is_loaded():
+    """The daemon runs with something else than its file says: the restart that is due is made, or warned of."""
+    done = task(facts(SET))
+    result = done.prediction()
+
+    assert result["changed"] and result["restarted"] and "diff" not in result
+    assert (done.node_plan()["writes"], done.node_plan()["note"]["restart"]) == ([], True)
+    assert "restart it" in task(facts(SET), restart="never").prediction()["warnings"][0]
+
+
+def test_a_change_that_was_never_proven_is_due():
+    """The journal knows of a change without its restart; one that the unit forbids is a finding."""
+    loaded = {"loaded_config_path": "/etc/containerd/certs.d"}
+    node = facts(SET, cri=loaded, restart_due=True)
+
+    assert task(node).will_restart
+    assert not task(node, restart="never").needs_second_trip
+    found = task(facts(SET, cri=loaded, restart_due=True, unit={"KillMode": "mixed"})).prediction()
+    assert [item["id"] for item in found["findings"]] == ["containerd.kill_mode"]
+    assert not found["changed"]
+
+
+def test_mirrors_beside_config_path_are_repaired():
+    """#5306, #7844, #12612: CRI is dead because of the files, so the change is made if the daemon proves it."""
+    mirrors = SET + f'[plugins."{OLD}".registry.mirrors.m]\nendpoint = ["https://m"]\n'.encode()
+    node = facts(mirrors, cri={"serving": False, "error": "unknown service", "conditions": []})
+
+    done = task(node)
+    assert done.prediction()["changed"]
+    assert done.node_plan()["note"]["repairs"] == "unknown service"
+    for mode in ("parse", "none"):
+        found = task(node, validate=mode).prediction()["findings"]
+        assert [item["id"] for item in found] == ["containerd.cri_not_serving"]
 
 
 def test_findings_fail_the_task_and_name_the_node():
@@ -94,6 +124,10 @@ def test_node_plan():
         "undo": False,
         "config_file": MAIN,
         "remove_directories": [],
+        "restart_needed": True,
+        "dependents": [],
+        "pods_may_end": False,
+        "repairs": "",
     }
 
 
@@ -255,7 +289,8 @@ def test_nri_is_switched_and_reported():
 
     assert predicted["restarted"] and predicted["nri"]["state"] == "enabled"
     assert failed["nri"]["state"] == "disabled"
-    assert task(facts(NRI_ON, version="1.7.24"), nri="enabled").prediction()["changed"] is False
+    there = facts(NRI_ON, version="1.7.24", cri={"loaded_config_path": "/etc/containerd/certs.d"})
+    assert task(there, nri="enabled").prediction()["changed"] is False
 
 
 def test_nri_stays_where_the_node_may_not_be_changed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import Node, Wanted, version_tuple
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import (
@@ -188,6 +190,17 @@ def test_what_forbids_an_edit_is_found_before_it_where_there_is_something_to_edi
     assert [words in item["observed"] for item in unset if item["id"] == finding_id] == [True]
     assert {item["node"] for item in unset} == {"w1"}
     assert evaluate_node(node_of(probe_with(**changes))) == []
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"restarts_containerd": False}, {"accept_restart_of": ("pods", "docker.service")}], ids=["never", "told"]
+)
+def test_what_forbids_a_restart_does_not_matter_where_none_is_made_or_it_was_accepted(wanted):
+    changes = {"containerd__unit__KillMode": "control-group", "containerd__dependents": ["docker.service"]}
+    node = node_of(probe_with(containerd__config__config_path="", **changes))
+    told = dataclasses.replace(node, wanted=dataclasses.replace(node.wanted, **wanted))
+
+    assert [item["id"] for item in evaluate_node(told)] == ["containerd.config_path"]
 
 
 def test_a_small_etc_has_room_for_the_configuration():
