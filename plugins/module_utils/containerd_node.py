@@ -49,6 +49,22 @@ MARKS = (
     "/etc/modules-load.d/kubespray-br_netfilter.conf",
     "/opt/azure/containers",
 )
+# What an owner makes its main file of, by the path of that: k3s and RKE2, MicroK8s, k0s. {0} is its directory.
+SOURCES = (
+    (
+        re.compile(r"/agent/etc/containerd/config\.toml$"),
+        (
+            "{0}/config-v3.toml.tmpl",
+            "{0}/config.toml.tmpl",
+            "/etc/rancher/k3s/registries.yaml",
+            "/etc/rancher/rke2/registries.yaml",
+        ),
+    ),
+    (re.compile(r"^/var/snap/microk8s/[^/]+/args/containerd\.toml$"), ("{0}/containerd-template.toml",)),
+    (re.compile(r"^/etc/k0s/containerd\.toml$"), ("/etc/k0s/containerd.d/portcullis.toml",)),
+)
+# Spegel puts here, below a registry directory, what it found there.
+SPEGEL_BACKUP = "_backup"
 CRI_TIMEOUT_S = 10
 # The directory of the requirement text's example: what is written where no file sets one.
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
@@ -80,10 +96,32 @@ def observe(config_file, registry_config_path):
         "cri": cri,
         "images": list_images(address) if cri["serving"] else [],
         "os": parse_os_release(read_text("/etc/os-release") or ""),
-        "marks": [path for path in MARKS if os.path.exists(path)],
+        "marks": find_marks(files, registry_config_path),
+        "sources": read_sources(files["config_file"]),
         "hosts": read_hosts(files["files"], registry_config_path),
         **files,
     }
+
+
+def find_marks(files, registry_config_path):
+    """Return the paths that exist and tell who owns the configuration, or what is below a registry directory."""
+    directories = registry_keys(files["files"])[0] | {registry_config_path}
+    backups = [os.path.join(path, SPEGEL_BACKUP) for path in sorted(directories)]
+    return [path for path in (*MARKS, files["config_file"] + ".bak", *backups) if os.path.exists(path)]
+
+
+def read_sources(config_file):
+    """Return what an owner may make the main file of, as [{path, real_path, content (base64 or None)}]."""
+    names = next((names for pattern, names in SOURCES if pattern.search(config_file)), ())
+    snapshots = [(path, read_snapshot(path)) for path in (name.format(os.path.dirname(config_file)) for name in names)]
+    return [
+        {
+            "path": path,
+            "real_path": snapshot.path,
+            "content": None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii"),
+        }
+        for path, snapshot in snapshots
+    ]
 
 
 def find_daemon():
@@ -155,9 +193,12 @@ def find_binary(pid):
     """Return the path of the containerd binary: the running daemon's, else the first on the usual path, else empty.
 
     An upgrade may have put another file at the path since the start (proc(5): the link then ends with " (deleted)").
+    k3s is one program for all its names: the one that it was started by lies beside it.
     """
     try:
-        return re.sub(r" \(deleted\)$", "", os.readlink(f"/proc/{pid}/exe"))
+        path = re.sub(r" \(deleted\)$", "", os.readlink(f"/proc/{pid}/exe"))
+        name = os.path.join(os.path.dirname(path), os.path.basename(command_line(pid)[0]))
+        return name if os.path.islink(name) and os.path.realpath(name) == path else path
     except OSError:  # no such process, or not root
         candidates = (os.path.join(directory, "containerd") for directory in SEARCH_PATH.split(":"))
         return next((path for path in candidates if os.access(path, os.X_OK)), "")

@@ -85,7 +85,7 @@ def command_of(pid, binary):
 def validate_plan(plan, mode):
     """Try what a plan writes with the daemon of this node.
 
-    :param plan: as for C(containerd_apply.apply).
+    :param plan: as for C(containerd_apply.apply); C(rendered), like writes, is only tried.
     :param mode: C(daemon), C(parse) or C(none).
     :returns: C(validated), the mode that was carried out, and C(not_validated), why it could not be. Empty where
         nothing is written or restarted.
@@ -101,7 +101,8 @@ def validate_plan(plan, mode):
     if config_file(argv) != note["config_file"]:
         argv = [argv[0], "--config", note["config_file"]]
     files = {
-        item["path"]: None if item["content"] is None else base64.b64decode(item["content"]) for item in plan["writes"]
+        item["path"]: None if item["content"] is None else base64.b64decode(item["content"])
+        for item in plan["writes"] + plan.get("rendered", [])
     }
     tried = validate(argv, environment, files, config_path=note["config_path"], boot=mode == "daemon")
     if reason := unproven(plan, tried):

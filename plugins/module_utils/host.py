@@ -44,9 +44,9 @@ def read_text(path):
 
 
 def parse_os_release(text):
-    """C({id, version_id, pretty_name}) of an os-release(5) text; empty strings for what it does not say."""
+    """C({id, version_id, variant_id, pretty_name}) of an os-release(5) text; empty strings for what it does not say."""
     fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return {key: fields.get(key.upper(), "").strip("\"'") for key in ("id", "version_id", "pretty_name")}
+    return {key: fields.get(key.upper(), "").strip("\"'") for key in ("id", "version_id", "variant_id", "pretty_name")}
 
 
 def parse_units(text):

@@ -127,6 +127,20 @@ options:
     type: list
     elements: str
     default: []
+  allow_owner_source:
+    description:
+      - Whether the source is edited where a program writes the configuration anew whenever it starts.
+      - Otherwise, and where a program has no source on the node, the task fails with the finding
+        C(containerd.config_owned), which says what to do instead.
+      - For k3s, RKE2 and k0s it is the file C(portcullis.toml) in the directory of drop-ins that their configuration
+        imports (C(config-v3.toml.d), C(config.toml.d), C(/etc/k0s/containerd.d)); for older k3s and RKE2 the template
+        C(config-v3.toml.tmpl) or C(config.toml.tmpl), as far as it extends the base template. For MicroK8s it is
+        C(containerd-template.toml).
+      - The unit of that program is restarted then, with everything in it; on a server of k3s, the API server too.
+      - What the source cannot say is a finding. containerd 1.x takes a table of a drop-in for the whole table of its
+        plugin.
+    type: bool
+    default: false
   health_timeout:
     description: Seconds within which CRI must serve after the restart, otherwise the change is put back.
     type: int
@@ -193,6 +207,13 @@ EXAMPLES = r"""
     accept_restart_of: [pods, docker.service]
   become: true
 
+- name: Switch NRI on where k3s makes the configuration
+  portcullis.fleet.containerd_config:
+    nri: enabled
+    allow_owner_source: true
+    health_timeout: 180
+  become: true
+
 - name: Give the original files back
   portcullis.fleet.containerd_config:
     state: absent
@@ -215,6 +236,11 @@ owner:
   returned: when containerd is on the node
   type: str
   sample: administrator
+owner_source:
+  description: The file that the owner makes the configuration of, and that is edited instead.
+  returned: when O(allow_owner_source=true) and the owner has one
+  type: str
+  sample: /etc/k0s/containerd.d/portcullis.toml
 effective_config_path:
   description: Registry directory that the daemon uses, in check mode would use, after this task. Empty when none.
   returned: when the file can be read
@@ -343,6 +369,7 @@ ARGUMENT_SPEC = {
     "validate": {"type": "str", "choices": ["daemon", "parse", "none"], "default": "daemon"},
     "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "accept_restart_of": {"type": "list", "elements": "str", "default": []},
+    "allow_owner_source": {"type": "bool", "default": False},
     "health_timeout": {"type": "int", "default": 60},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     # Given by the action plugin only: JSON of what to write, with the node's whole configuration inside. One string,

@@ -52,9 +52,12 @@ class Plan:
     """C(before) and C(after) are what the daemon uses then; None when the files cannot be read.
 
     nri_before, nri_after: the same of NRI. more_changes: something else than the registry does, as the daemon sees it.
+
+    rendered: files that an owner makes of the writes; they are tried, not written.
     """
 
     writes: list[Write] = field(default_factory=list)
+    rendered: list[Write] = field(default_factory=list)
     findings: list[dict] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     converted: list[dict] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Plan:
 
     def stay(self) -> None:
         """Drop the writes, and with them what would be different afterwards."""
-        self.writes, self.converted, self.more_changes = [], [], False
+        self.writes, self.rendered, self.converted, self.more_changes = [], [], [], False
         self.after, self.nri_after = self.before, self.nri_before
 
     def refuse(self, finding_id: str, observed: str, expected: str, remedy: str) -> Plan:

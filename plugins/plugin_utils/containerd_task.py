@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
@@ -13,10 +14,11 @@ from .containerd_effective import parse_version
 from .containerd_gate import PODS, check_accepted, judge_change
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import UNCHANGED, check_nri
-from .containerd_owners import find_locked, find_owner
+from .containerd_owners import find_locked, find_owner, owned_registry_directories
 from .containerd_plan import Options, Plan, Write, check_directory, plan_present, plan_restore
 from .containerd_secrets import find_secrets, mask
 from .containerd_settings import parse_settings
+from .containerd_sources import find_source, plan_source
 
 # Conditions of the CRI status that must hold after a restart when they held before.
 PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
@@ -32,6 +34,7 @@ def check_arguments(arguments: dict) -> str:
     try:
         settings = parse_settings(arguments.get("settings"))
         required = boolean(arguments.get("nri_required_plugins", False))
+        boolean(arguments.get("allow_owner_source", False))
     except (ValueError, TypeError) as error:
         return str(error)
     return check_nri(arguments.get("nri", UNCHANGED), required, settings)
@@ -53,19 +56,23 @@ class ConfigTask:
         options = Options(
             registry_config_path=arguments.get("registry_config_path"),
             convert_mirrors=boolean(arguments.get("convert_mirrors", True)),
-            locked=find_locked(list(self.files)[1:]),
+            locked=find_locked(dict(list(self.files.items())[1:])),
             settings=parse_settings(arguments.get("settings")),
             nri=arguments.get("nri", UNCHANGED),
             nri_required_plugins=boolean(arguments.get("nri_required_plugins", False)),
         )
-        self.plan = self._plan(options) if self.daemon else Plan()
-        self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
         self.owner = find_owner(
             facts["config_file"],
             (self.files[facts["config_file"]] or b"").decode("utf-8", "replace"),
-            facts["os"]["id"],
+            facts["os"],
             facts["marks"],
         )
+        self.source = None
+        if boolean(arguments.get("allow_owner_source", False)):
+            self._use_source({item["path"]: _decode(item["content"]) for item in facts["sources"]})
+        self.plan = self._plan(options) if self.daemon else Plan()
+        self._keep_off_registry_directories()
+        self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
         if not self.daemon:
             self.plan.refuse(
                 "containerd.version_unknown",
@@ -76,9 +83,30 @@ class ConfigTask:
         elif self.plan.writes or self.restart_is_due:
             self._gate()
 
+    def _use_source(self, sources: dict[str, bytes | None]) -> None:
+        """Let the owner's source be edited, where it has one."""
+        self.source = find_source(self.owner.name, self.files, sources)
+        if self.source:
+            caution = f"it makes the file of {self.source.path} when {self.facts['unit_name']} starts"
+            self.owner = replace(self.owner, remedy="", caution=caution)
+
+    def _keep_off_registry_directories(self) -> None:
+        """Refuse to write below a registry directory that a program clears."""
+        for directory, name, remedy in owned_registry_directories(self.facts["marks"]):
+            if any(write.path.startswith(f"{directory}/") for write in self.plan.writes):
+                self.plan.refuse(
+                    "containerd.hosts_owned",
+                    f"{directory} belongs to {name}, which clears it whenever it starts",
+                    "a registry directory whose files stay",
+                    remedy,
+                )
+
     def _plan(self, options: Options) -> Plan:
         if self.state == "present":
-            return plan_present(self.files, self.daemon, options, _hosts(self.facts["hosts"]))
+            hosts = _hosts(self.facts["hosts"])
+            if self.source:
+                return plan_source(self.source, self.files, self.daemon, options, hosts)
+            return plan_present(self.files, self.daemon, options, hosts)
         undo = self.facts["undo"] or {"files": []}
         if changed := [item["path"] for item in undo["files"] if not item["matches"]]:
             return Plan().refuse(
@@ -92,7 +120,11 @@ class ConfigTask:
             for item in undo["files"]
         }
         real = {item["path"]: item["real_path"] for item in self.facts["files"]}
-        return plan_restore({real[path]: content for path, content in self.files.items()}, self.daemon, restored)
+        plan = plan_restore({real[path]: content for path, content in self.files.items()}, self.daemon, restored)
+        # The generated file is as it was until the owner makes it anew.
+        sources = {item["real_path"] for item in self.facts["sources"]}
+        plan.more_changes = plan.more_changes or any(write.path in sources for write in plan.writes)
+        return plan
 
     def _contents(self) -> list[bytes | None]:
         return [*self.files.values(), *(write.after for write in self.plan.writes)]
@@ -149,6 +181,8 @@ class ConfigTask:
             "images": facts["images"],
             "rolled_back": False,
         }
+        if self.source:
+            result["owner_source"] = self.source.path
         if plan.after:
             result["config_version"] = plan.after.version
             result["effective_config_path"] = plan.after.config_path
@@ -200,6 +234,7 @@ class ConfigTask:
                 {"path": write.path, "expected_sha256": _digest(write.before), "content": _encode(write.after)}
                 for write in self.plan.writes
             ],
+            "rendered": [{"path": write.path, "content": _encode(write.after)} for write in self.plan.rendered],
             "note": {
                 "unit": self.facts["unit_name"],
                 "socket": self.facts["socket"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import socket
 import subprocess
 
@@ -13,7 +14,9 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     active_dependents,
     ask_cri,
     expand,
+    find_binary,
     find_daemon,
+    find_marks,
     imports_in,
     is_of_session,
     kubelet_endpoint,
@@ -21,6 +24,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     loaded_config_path,
     read_files,
     read_hosts,
+    read_sources,
     registry_keys,
     running_containers,
     socket_of,
@@ -163,6 +167,46 @@ def test_active_dependents(monkeypatch):
     assert active_dependents({"RequiredBy": "off.service", "ConsistsOf": "docker.service"}) == ["docker.service"]
     assert active_dependents({"RequiredBy": "", "BoundBy": ""}) == []
     assert len(asked) == 1
+
+
+@pytest.mark.skipif(not shutil.which("busybox"), reason="no program here that goes by several names")
+def test_a_program_of_several_names_keeps_the_one_it_was_started_by(tmp_path):
+    """k3s is containerd by the name that it is called; asked as k3s it would give the version of Kubernetes."""
+    program, link = tmp_path / "k3s", tmp_path / "sleep"
+    shutil.copy(shutil.which("busybox"), program)
+    link.symlink_to("k3s")
+    with subprocess.Popen([str(link), "60"]) as process:
+        try:
+            found = find_binary(process.pid)
+        finally:
+            process.kill()
+
+    assert found == str(link)
+
+
+def test_read_sources(tmp_path):
+    """Only beside a file of k3s or RKE2, MicroK8s or k0s there are any; a missing one is said to be missing."""
+    directory = tmp_path / "agent" / "etc" / "containerd"
+    directory.mkdir(parents=True)
+    (directory / "config-v3.toml.tmpl").write_text("{{")
+
+    found = {item["path"]: item["content"] for item in read_sources(str(directory / "config.toml"))}
+
+    assert found[str(directory / "config-v3.toml.tmpl")] == base64.b64encode(b"{{").decode()
+    assert found[str(directory / "config.toml.tmpl")] is None
+    assert {"/etc/rancher/k3s/registries.yaml", "/etc/rancher/rke2/registries.yaml"} < set(found)
+    assert read_sources("/etc/containerd/config.toml") == []
+
+
+def test_find_marks(tmp_path):
+    """A backup beside the file, and Spegel's below a registry directory, are seen whatever else is read."""
+    main, certs = tmp_path / "config.toml", tmp_path / "certs.d"
+    (certs / "_backup").mkdir(parents=True)
+    main.write_text(f'[plugins.cri.registry]\nconfig_path = "{certs}"\n')
+    (tmp_path / "config.toml.bak").write_text("")
+
+    assert find_marks(read_files(str(main)), "/none") == [f"{main}.bak", str(certs / "_backup")]
+    assert find_marks(read_files(str(tmp_path / "other.toml")), str(certs)) == [str(certs / "_backup")]
 
 
 def test_version_of(monkeypatch):

@@ -48,13 +48,13 @@ def test_no_output_is_no_unit():
 
 
 def test_os_release_is_read_in_every_quoting():
-    expected = {"id": "debian", "version_id": "12", "pretty_name": "Debian GNU/Linux 12 (bookworm)"}
+    expected = {"id": "debian", "version_id": "12", "variant_id": "", "pretty_name": "Debian GNU/Linux 12 (bookworm)"}
 
     assert host.parse_os_release(OS_RELEASE) == expected
 
 
 def test_an_os_release_that_says_nothing_gives_empty_words():
-    assert host.parse_os_release("") == {"id": "", "version_id": "", "pretty_name": ""}
+    assert host.parse_os_release("") == {"id": "", "version_id": "", "variant_id": "", "pretty_name": ""}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ CLEAN_PROBE = {
         "hostname": "w1",
         "machine_id": "0a1b",
         "kernel": "6.1.0-31-cloud-amd64",
-        "os": {"id": "debian", "version_id": "12", "pretty_name": "Debian GNU/Linux 12 (bookworm)"},
+        "os": {"id": "debian", "version_id": "12", "variant_id": "", "pretty_name": "Debian GNU/Linux 12 (bookworm)"},
         "container": "",
         "python": "3.11.2",
         "euid": 0,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask, check_arguments
 
-from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts
+from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts, file_facts
 
 OLD = "io.containerd.grpc.v1.cri"
 SET = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/etc/containerd/certs.d"\n'.encode()
@@ -330,3 +331,78 @@ def test_check_arguments(arguments, words):
     """What can never work is refused before the node is asked."""
     assert words in check_arguments(arguments)
     assert bool(words) == bool(check_arguments(arguments))
+
+
+K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
+K3S_TEXT = f'version = 3\nimports = ["{K3S}/config-v3.toml.d/*.toml"]\n'.encode()
+
+
+def k3s(**changes):
+    """What the node says of a k3s whose configuration imports a directory."""
+    path = f"{K3S}/config.toml"
+    files = [{**file_facts(MAIN, K3S_TEXT), "path": path, "real_path": path}]
+    return facts(version="2.2.7", unit_name="k3s.service", config_file=path, daemon_config=path, files=files, **changes)
+
+
+def test_an_owners_file_is_left_and_its_source_named():
+    """Without the option nothing is touched, and the finding says that the option would do it."""
+    result = task(k3s(), nri="disabled").prediction()
+
+    assert [item["id"] for item in result["findings"]] == ["containerd.config_owned"]
+    assert "with allow_owner_source this module edits that source itself" in result["findings"][0]["remedy"]
+    assert "owner_source" not in result and not result["changed"]
+
+
+def test_an_owners_source_is_edited_where_it_is_allowed():
+    """The drop-in is written, the owner's unit restarted, and the warning says what makes the file."""
+    done = task(k3s(), nri="disabled", allow_owner_source=True)
+    result = done.prediction()
+    plan = done.node_plan()
+
+    assert result["owner"] == "k3s" and not result["findings"]
+    assert result["owner_source"] == f"{K3S}/config-v3.toml.d/portcullis.toml"
+    assert [item["path"] for item in plan["writes"]] == [result["owner_source"]]
+    assert plan["writes"][0]["expected_sha256"] == "" and plan["rendered"] == []
+    assert (plan["note"]["unit"], plan["note"]["restart"]) == ("k3s.service", True)
+    assert "when k3s.service starts" in result["warnings"][0]
+
+
+def test_the_undo_of_a_source_restarts_its_owner():
+    """The generated file says the same until the owner makes it anew, so the files alone would not tell."""
+    template = f"{K3S}/config-v3.toml.tmpl"
+    node = k3s(
+        sources=[{"path": template, "real_path": template, "content": None}],
+        undo={"files": [{"path": template, "current": "YQ==", "content": None, "matches": True}], "directories": []},
+    )
+    done = task(node, state="absent", allow_owner_source=True)
+
+    assert done.prediction()["restarted"]
+    assert done.node_plan()["writes"] == [
+        {"path": template, "expected_sha256": hashlib.sha256(b"a").hexdigest(), "content": None}
+    ]
+
+
+@pytest.mark.parametrize("allowed", [False, True], ids=["not-allowed", "allowed"])
+def test_an_owner_without_a_source(allowed):
+    """The lever is named and nothing is touched, with and without the option."""
+    node = facts(os={"id": "talos", "variant_id": ""})
+
+    result = task(node, allow_owner_source=allowed).prediction()
+
+    assert [item["id"] for item in result["findings"]] == ["containerd.config_owned"]
+    assert "machine.registries" in result["findings"][0]["remedy"]
+
+
+def test_a_registry_directory_of_spegel_is_left():
+    """What it would clear is not written below it; another setting is."""
+    mirror = f'version = 2\n[plugins."{OLD}".registry.mirrors."docker.io"]\nendpoint = ["https://m.example"]\n'.encode()
+    node = facts(mirror, marks=["/etc/containerd/certs.d/_backup"])
+
+    assert [item["id"] for item in task(node).prediction()["findings"]] == ["containerd.hosts_owned"]
+    assert task(facts(marks=node["marks"])).prediction()["changed"]
+
+
+def test_a_value_that_is_no_boolean():
+    """It is refused before a node is asked."""
+    assert "allow_owner_source" not in check_arguments({"allow_owner_source": "yes"})
+    assert check_arguments({"allow_owner_source": "perhaps"})
