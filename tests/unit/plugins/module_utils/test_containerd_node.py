@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_node
@@ -177,6 +178,10 @@ def test_a_program_of_several_names_keeps_the_one_it_was_started_by(tmp_path):
     link.symlink_to("k3s")
     with subprocess.Popen([str(link), "60"]) as process:
         try:
+            deadline = time.monotonic() + 10
+            # The kernel closes the pipe that Popen waits for before it shows the new arguments.
+            while time.monotonic() < deadline and containerd_node.command_line(process.pid)[0] != str(link):
+                time.sleep(0.01)
             found = find_binary(process.pid)
         finally:
             process.kill()
