@@ -22,8 +22,9 @@ DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 UNIT = "containerd.service"
 KUBELET_UNIT = "kubelet.service"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
-# Sockets of a containerd that is part of something else: k3s and RKE2, k0s, MicroK8s.
+# Sockets of a containerd that has another unit, or is part of something else: k3s and RKE2, k0s, MicroK8s.
 OTHER_SOCKETS = (
+    DEFAULT_SOCKET,
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
@@ -35,6 +36,8 @@ UNIT_PROPERTIES = (
     "MainPID",
     "KillMode",
     "Restart",
+    "ExecStartPre",
+    "NeedDaemonReload",
     "FragmentPath",
     "DropInPaths",
     "RequiredBy",

@@ -50,10 +50,15 @@ def parse_os_release(text):
 
 
 def parse_units(text):
-    """C({unit: {property: value}}) of C(systemctl show) for several units, whose blocks a blank line separates."""
+    """C({unit: {property: value}}) of C(systemctl show) for several units, whose blocks a blank line separates.
+
+    A property that has several lines, such as ExecStartPre, keeps them.
+    """
     units = {}
     for block in text.split("\n\n"):
-        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        fields = {}
+        for name, value in (line.split("=", 1) for line in block.splitlines() if "=" in line):
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
         if "Id" in fields:
             units[fields.pop("Id")] = fields
     return units

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from ..module_utils.finding import BLOCKER, finding
 from .containerd_effective import Daemon
 from .containerd_owners import Owner
+from .containerd_units import judge_load
 
 REQUIREMENT = "ansible/containerd_config"
 # Units that may restart with containerd: kubelet takes its running pods over.
@@ -84,6 +85,8 @@ def judge_restart(facts: dict, accepted: Collection[str] = ()) -> list[dict]:
     :param accepted: names of units that may restart too, and PODS where the containers may end.
     """
     name, unit = facts["unit_name"], facts["unit"]
+    if unusable := judge_load(name, unit):
+        return [_blocker("containerd.unit_unreadable", *unusable)]
     if unit.get("ActiveState") != "active" or unit.get("MainPID", "0") == "0":
         return [
             _blocker(

@@ -19,6 +19,7 @@ from .containerd_plan import Options, Plan, Write, check_directory, plan_present
 from .containerd_secrets import find_secrets, mask
 from .containerd_settings import parse_settings
 from .containerd_sources import find_source, plan_source
+from .containerd_units import restart_cautions
 
 # Conditions of the CRI status that must hold after a restart when they held before.
 PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
@@ -218,6 +219,8 @@ class ConfigTask:
                 f"the file says config_path = {self.plan.after.config_path!r}, but the daemon runs with "
                 f"{self.facts['cri']['loaded_config_path']!r} since its last start: restart it"
             )
+        if self.will_restart:
+            warnings += restart_cautions(self.facts["unit_name"], self.facts["unit"])
         if self.facts["unfinished"]:
             warnings.append(f"a run was killed here before: {', '.join(self.facts['unfinished'])}")
         return warnings
