@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
+from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.files import sha256
@@ -30,9 +31,9 @@ def check_arguments(arguments: dict) -> str:
     directory = arguments.get("registry_config_path")
     if directory and (reason := check_directory(directory)):
         return reason
-    if reason := check_accepted(arguments.get("accept_restart_of") or []):
-        return reason
     try:
+        if reason := check_accepted(check_type_list(arguments.get("accept_restart_of") or [])):
+            return reason
         settings = parse_settings(arguments.get("settings"))
         required = boolean(arguments.get("nri_required_plugins", False))
         boolean(arguments.get("allow_owner_source", False))
@@ -48,7 +49,7 @@ class ConfigTask:
         self.facts = facts
         self.host = host
         self.restart_allowed = arguments.get("restart", "auto") == "auto"
-        self.accepted = arguments.get("accept_restart_of") or []
+        self.accepted = check_type_list(arguments.get("accept_restart_of") or [])
         self.will_be_tried = arguments.get("validate", "daemon") == "daemon"
         self.health_timeout = int(arguments.get("health_timeout", 60))
         self.state = arguments.get("state", "present")

@@ -1,5 +1,6 @@
 """What all integration tests share: one lab for the whole run, and its nodes as a fleet."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.fleet import Fleet
+from tests.integration.target import CONFIG, NODE, POD, UNIT_DROP_IN, Target
 from tests.lab import Lab
+from tests.lab.containerd import LINES
+from tests.lab.topology import Node
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +37,38 @@ def fleet(lab: Lab, tmp_path: Path) -> Iterator[Fleet]:
     nodes.remember()
     yield nodes
     nodes.restore()
+
+
+# The oldest line and one that reads version 3 files run with every change, the others with `make test-full`.
+EVERY_TIME = ("2.2",)
+LINES_UNDER_TEST = [
+    "debian",
+    *EVERY_TIME,
+    *(pytest.param(line, marks=pytest.mark.full) for line in LINES if line not in EVERY_TIME),
+]
+
+
+@pytest.fixture(scope="module", params=LINES_UNDER_TEST)
+def node(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Target]:
+    """A node of its own for each line of containerd, with a pod that must outlive everything."""
+    lab.node_add(Node(name=NODE, containerd=request.param))
+    try:
+        lab.kubectl("apply", "-f", "-", stdin=json.dumps(POD))
+        lab.kubectl("wait", "--for=condition=Ready", "pod/keeps-running", "--timeout=60s", timeout_s=70)
+        yield Target(lab)
+    finally:
+        lab.kubectl("delete", "pod", "keeps-running", "--ignore-not-found", "--wait=false")
+        lab.node_remove(NODE)
+
+
+@pytest.fixture
+def target(node: Target) -> Iterator[Target]:
+    """The node as it was before: original configuration, original unit, the pod untouched."""
+    original, pids = node.config(), node.pod_pids()
+    assert pids
+    yield node
+    node.sh(f"rm -f {UNIT_DROP_IN}; systemctl daemon-reload")
+    if node.config() != original:
+        node.lab.ssh(NODE, ["tee", CONFIG], stdin=original)
+        node.sh("systemctl restart containerd")
+    assert node.pod_pids() == pids, "the pod's process did not survive the test"

@@ -4,129 +4,13 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.lab.containerd import LINES
-from tests.lab.topology import Node
-
-NODE = "ctrd"
-CONFIG = "/etc/containerd/config.toml"
-DIRECTORY = "/etc/containerd/certs.d"
-UNIT_DROP_IN = "/etc/systemd/system/containerd.service.d/test.conf"
-BUSYBOX = "docker.io/library/busybox:1.33"
-ANSIBLE = Path(sys.executable).with_name("ansible")
-DEADLINE_S = 60
-
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "keeps-running"},
-    "spec": {
-        "nodeName": NODE,
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {"name": "c", "image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sleep", "86400"]},
-        ],
-    },
-}
-
-
-class Target:
-    """The node under test."""
-
-    def __init__(self, lab):
-        self.lab = lab
-
-    def sh(self, script: str, check: bool = True) -> str:
-        return self.lab.ssh(NODE, ["sh", "-ec", script], check=check).stdout
-
-    def start(self, module: str, *arguments: str, check_mode: bool = False) -> subprocess.Popen:
-        argv = [str(ANSIBLE), NODE, "-i", str(self.lab.inventory_path), "-m", f"portcullis.fleet.{module}"]
-        argv += ["-a", " ".join(arguments), "--diff", *(["--check"] if check_mode else [])]
-        environment = {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.json", "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1"}
-        environment |= {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "LC_ALL": "C.UTF-8"}
-        return subprocess.Popen(
-            argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def run(self, module: str, *arguments: str, check_mode: bool = False) -> dict:
-        return self.result(self.start(module, *arguments, check_mode=check_mode))
-
-    @staticmethod
-    def result(process: subprocess.Popen) -> dict:
-        out, err = process.communicate(timeout=180)
-        hosts = json.loads(out[out.index("{") :])["plays"][0]["tasks"][0]["hosts"]
-        assert NODE in hosts, err
-        return hosts[NODE]
-
-    def configure(self, *arguments: str, check_mode: bool = False) -> dict:
-        return self.run("containerd_config", *arguments, check_mode=check_mode)
-
-    def etc(self) -> str:
-        return self.sh("cd /etc && find . -type f | sort | xargs -d '\\n' sha256sum")
-
-    def config(self) -> str:
-        return self.sh(f"cat {CONFIG}")
-
-    def daemon_pid(self) -> str:
-        return self.sh("systemctl show -p MainPID --value containerd").strip()
-
-    def pod_pids(self) -> str:
-        return self.sh("pidof sleep || true").strip()
-
-    def unit(self, text: str) -> None:
-        self.lab.ssh(NODE, ["mkdir", "-p", str(Path(UNIT_DROP_IN).parent)])
-        self.lab.ssh(NODE, ["tee", UNIT_DROP_IN], stdin=f"[Service]\n{text}\n")
-        self.sh("systemctl daemon-reload")
-
-    def wait_for(self, script: str) -> str:
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            if found := self.sh(script + " || true").strip():
-                return found
-            time.sleep(0.1)
-        raise AssertionError(f"within {DEADLINE_S} s nothing came of: {script}")
-
-
-# The oldest line and one that reads version 3 files run with every change, the others with `make test-full`.
-EVERY_TIME = ("2.2",)
-LINES_UNDER_TEST = [
-    "debian",
-    *EVERY_TIME,
-    *(pytest.param(line, marks=pytest.mark.full) for line in LINES if line not in EVERY_TIME),
-]
-
-
-@pytest.fixture(scope="module", params=LINES_UNDER_TEST)
-def node(lab, request):
-    """A node of its own for each line of containerd, with a pod that must outlive everything."""
-    lab.node_add(Node(name=NODE, containerd=request.param))
-    try:
-        lab.kubectl("apply", "-f", "-", stdin=json.dumps(POD))
-        lab.kubectl("wait", "--for=condition=Ready", "pod/keeps-running", "--timeout=60s", timeout_s=70)
-        yield Target(lab)
-    finally:
-        lab.kubectl("delete", "pod", "keeps-running", "--ignore-not-found", "--wait=false")
-        lab.node_remove(NODE)
-
-
-@pytest.fixture
-def target(node):
-    """The node as it was before: original configuration, original unit, the pod untouched."""
-    original, pids = node.config(), node.pod_pids()
-    assert pids
-    yield node
-    node.sh(f"rm -f {UNIT_DROP_IN}; systemctl daemon-reload")
-    if node.config() != original:
-        node.lab.ssh(NODE, ["tee", CONFIG], stdin=original)
-        node.sh("systemctl restart containerd")
-    assert node.pod_pids() == pids, "the pod's process did not survive the test"
+from tests.integration.target import BUSYBOX, CONFIG, DIRECTORY, NODE, UNIT_DROP_IN
 
 
 def test_change_repeat_and_undo(target):
@@ -277,6 +161,125 @@ def test_units_that_may_not_be_restarted(target, unit, finding):
     assert [item["id"] for item in result["findings"]] == [finding]
     target.sh(f"rm {UNIT_DROP_IN}; rmdir {Path(UNIT_DROP_IN).parent}")
     assert (target.etc(), target.daemon_pid()) == (etc, pid)
+
+
+def test_pods_may_end_where_the_user_says_so(target):
+    """On a unit that kills pods the restart is made when it was accepted; this one spares them, so none is lost."""
+    target.unit("KillMode=control-group")
+    shims = target.sh("pgrep -c containerd-shim || true")
+
+    predicted = target.configure("accept_restart_of=pods", check_mode=True)
+
+    assert predicted["changed"] and predicted["restarted"] and predicted["findings"] == []
+    assert target.sh("pgrep -c containerd-shim || true") == shims
+
+
+def test_units_that_restart_too_are_named_and_come_back(target):
+    """A unit that requires containerd is refused by name, and restarted with it when it was accepted."""
+    unit = "[Unit]\nRequires=containerd.service\nAfter=containerd.service\n[Service]\nExecStart=/bin/sleep 86399\n"
+    install = "[Install]\nRequiredBy=containerd.service\n"
+    target.lab.ssh(NODE, ["tee", "/etc/systemd/system/needs.service"], stdin=unit + install)
+    target.sh("systemctl daemon-reload; systemctl start needs.service")
+    pid = target.sh("systemctl show -p MainPID --value needs.service")
+    try:
+        refused = target.configure()
+        assert target.sh("systemctl show -p MainPID --value needs.service") == pid
+        accepted = target.configure("accept_restart_of=needs.service")
+        after = target.sh("systemctl is-active needs.service; systemctl show -p MainPID --value needs.service")
+    finally:
+        target.sh("systemctl stop needs.service; rm /etc/systemd/system/needs.service; systemctl daemon-reload")
+
+    assert [item["id"] for item in refused["findings"]] == ["containerd.restarts_others"]
+    assert "needs.service" in refused["msg"]
+    assert accepted["changed"] and accepted["cri_ready"], accepted
+    assert after.startswith("active") and pid not in after
+
+
+def test_a_restart_that_is_due(target):
+    """What was written without a restart is proven by the next run that may restart."""
+    pid = target.daemon_pid()
+    written = target.configure("restart=never")
+    again = target.configure("restart=never")
+    assert target.daemon_pid() == pid
+    predicted = target.configure(check_mode=True)
+    due = target.configure()
+
+    assert written["changed"] and not written["restarted"] and not again["changed"]
+    assert predicted["changed"] and predicted["restarted"]
+    assert due["changed"] and due["restarted"] and due["cri_ready"], due
+    assert target.daemon_pid() != pid
+    assert not target.configure()["changed"]
+
+
+def test_a_dead_cri_is_repaired(target):
+    """#5306, #7844, #12612: the daemon is up and CRI dead because of mirrors beside config_path."""
+    plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")
+    dead = f'\n[plugins."{plugin}".registry]\nconfig_path = "{DIRECTORY}"\n'
+    dead += f'[plugins."{plugin}".registry.mirrors."docker.io"]\nendpoint = ["https://m.example"]\n'
+    target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=dead)
+    target.sh("systemctl restart containerd")
+    pid = target.daemon_pid()
+
+    guessed = target.configure("validate=none")
+    assert target.daemon_pid() == pid
+    predicted = target.configure(check_mode=True)
+    repaired = target.configure()
+
+    assert [item["id"] for item in guessed["findings"]] == ["containerd.cri_not_serving"]
+    assert predicted["changed"] and predicted["validated"] == "daemon"
+    assert repaired["changed"] and repaired["cri_ready"] and not repaired["rolled_back"], repaired
+    target.sh(f"rm -r {DIRECTORY}/docker.io")
+
+
+@pytest.mark.parametrize("full", ["/etc/containerd", "/var/lib/portcullis"])
+def test_a_full_disk(target, full):
+    """Nothing is lost, nothing restarts, and the failure says why."""
+    etc, pid = target.etc(), target.daemon_pid()
+    target.sh(f"mkdir -p {full}; cp -a {full} /run/full; mount -t tmpfs -o size=256k,mode=700 none {full}")
+    target.sh(f"cp -a /run/full/. {full}; dd if=/dev/zero of={full}/filler bs=4k 2>/dev/null || true")
+    listed = f"find {full} -type f ! -name lock"
+    try:
+        before = target.sh(listed)
+        result = target.configure()
+        left = target.sh(listed)
+    finally:
+        target.sh(f"umount {full}; rm -r /run/full")
+
+    assert result["failed"] and not result["changed"] and not result["restarted"]
+    assert "No space left on device" in result["msg"]
+    assert left == before
+    assert (target.etc(), target.daemon_pid()) == (etc, pid)
+
+
+# From the lock on, in seconds: before the journal, the write, the restart, the proof, the commit.
+KILLS = [0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("delay", KILLS)
+def test_a_run_that_is_killed_at_any_step(target, delay):
+    """Whatever was done by then, the next run ends with the wanted configuration, proven, or with the original one."""
+    original = target.config()
+    holder = 'python3 -c \'import json; print(json.load(open("/var/lib/portcullis/journal/lock"))["pid"])\''
+    waiting = (
+        f"until p=$({holder} 2>/dev/null) && [ -d /proc/$p ]; do sleep 0.002; done; sleep {delay}; kill -9 $p || true"
+    )
+    killer = target.lab.ssh_command(NODE)
+    process = target.start("containerd_config")
+    subprocess.run([*killer, f"timeout 60 sh -c {shlex.quote(waiting)}"], check=True, timeout=90)
+    process.communicate(timeout=60)
+    left = target.config()
+    unfinished = target.sh("ls /var/lib/portcullis/journal | grep -E -- '-(begun|applied).json' || true").split()
+
+    result = target.configure()
+
+    assert left in (original, target.config()), "a file is as before or as wanted, never in between"
+    assert not result.get("failed") and result["cri_ready"], result
+    assert bool(result.get("recovered")) == bool(unfinished)
+    assert not target.sh("ls /var/lib/portcullis/journal | grep -E -- '-(begun|applied).json' || true").strip()
+    assert not target.configure()["changed"]
+    assert target.configure("state=absent")["changed"]
+    assert target.config() == original
 
 
 def test_mirrors_are_converted_and_given_back(target):

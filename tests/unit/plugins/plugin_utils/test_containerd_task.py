@@ -61,6 +61,15 @@ def test_a_change_that_was_never_proven_is_due():
     assert not found["changed"]
 
 
+def test_what_may_restart_is_a_list_as_ansible_takes_it():
+    """On the command line a list is one string with commas."""
+    node = facts(unit={"KillMode": "mixed"}, dependents=["docker.service"])
+
+    assert task(node, accept_restart_of="pods,docker.service").prediction()["changed"]
+    assert "got 'Pods'" in check_arguments({"accept_restart_of": "Pods"})
+    assert check_arguments({"accept_restart_of": "pods"}) == ""
+
+
 def test_mirrors_beside_config_path_are_repaired():
     """#5306, #7844, #12612: CRI is dead because of the files, so the change is made if the daemon proves it."""
     mirrors = SET + f'[plugins."{OLD}".registry.mirrors.m]\nendpoint = ["https://m"]\n'.encode()
