@@ -8,7 +8,7 @@ import json
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.containerd_task import ConfigTask, check_arguments
+from ..plugin_utils.containerd_task import ConfigTask, check_arguments, node_arguments
 
 
 class ActionModule(ActionBase):
@@ -20,7 +20,8 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if reason := check_arguments(arguments):
             return {**result, "failed": True, "msg": reason}
-        read = self._execute_module(module_args={**arguments, "_plan": None}, task_vars=task_vars)
+        given = node_arguments(arguments)
+        read = self._execute_module(module_args=given, task_vars=task_vars)
         if read.get("failed") or "facts" not in read:
             return {**result, **read}
         facts = read["facts"]
@@ -35,11 +36,9 @@ class ActionModule(ActionBase):
         result.update(task.prediction())
         if result.get("failed") or not task.needs_second_trip:
             return result
-        is_tried = (task.plan.writes or task.will_restart) and arguments.get("validate") != "none"
-        if self._task.check_mode and not is_tried:
+        if self._task.check_mode and task.validation == "none":
             return {**result, "changed": True}
-        written = self._execute_module(
-            module_args={**arguments, "_plan": json.dumps(task.node_plan())}, task_vars=task_vars
-        )
+        plan = {"validate": task.validation, "_plan": json.dumps(task.node_plan())}
+        written = self._execute_module(module_args={**given, **plan}, task_vars=task_vars)
         written.pop("invocation", None)
         return task.outcome(result, written)

@@ -36,10 +36,10 @@ class ApplyError(Exception):
 def apply(plan, journal=None):
     """Carry out a plan under the journal's lock.
 
-    :param plan: writes ([{path, expected_sha256, content (base64 or None)}]), note (what a restart needs: unit,
-        socket, restart, health_timeout in seconds, config_path that must be loaded afterwards, conditions that CRI
-        reported true before, dependents that must be active afterwards, repairs (why CRI does not serve before,
-        empty when it does), pods_may_end). Without writes, note.restart is a restart that is still due.
+    :param plan: writes ([{path, expected_sha256, content (base64 or None), mode (or left out)}]), note (what a restart
+        needs: unit, socket, restart, health_timeout in seconds, config_path that must be loaded afterwards, conditions
+        that CRI reported true before, dependents that must be active afterwards, repairs (why CRI does not serve
+        before, empty when it does), pods_may_end). Without writes, note.restart is a restart that is still due.
     :returns: changed, restarted, cri_ready, backup (journal entry), recovered (what was done about a killed run).
     :raises ApplyError: nothing is changed, or the node is back where it was; the message says which.
     """
@@ -70,8 +70,8 @@ def change(journal, writes, note, result):
     missing = sorted({path for snapshot in snapshots for path in missing_directories(snapshot.path)})
     entry = journal.begin(KIND, snapshots, planned, {**completed(note), "directories": missing})
     try:
-        for snapshot, content in zip(snapshots, contents):
-            write(snapshot, content)
+        for item, snapshot, content in zip(writes, snapshots, contents):
+            write(snapshot, content, item.get("mode"))
     except (OSError, ContentChanged) as error:
         put_back(journal, entry)
         raise ApplyError(f"{error}; nothing was changed and containerd was not restarted") from error
@@ -107,9 +107,10 @@ def unproven_entries(journal, config_file):
         note = entry.note
         if entry.state != COMMITTED or note["config_file"] != config_file:
             continue
-        if note["restart"] or not note["restart_needed"] or note["daemon"] != running_daemon():
+        if note["restart"] or note["daemon"] != running_daemon():
             break
-        found.append(entry)
+        if note["restart_needed"]:
+            found.append(entry)
     return found
 
 
@@ -151,15 +152,15 @@ def put_back(journal, entry):
     remove_directories(entry.note["directories"])
 
 
-def write(snapshot, content):
-    """Replace, create or remove one file, if it still is what the snapshot says."""
+def write(snapshot, content, mode=None):
+    """Replace, create or remove one file, if it still is what the snapshot says; C(mode) is as in write_atomic."""
     if content is None:
         if read_snapshot(snapshot.path).sha256 != snapshot.sha256:
             raise ContentChanged(f"{snapshot.path} changed since it was read; run again")
         restore(Snapshot(snapshot.path, None, "", None, None, None))
         return
     os.makedirs(os.path.dirname(snapshot.path), mode=0o755, exist_ok=True)
-    write_atomic(snapshot.path, content, expected_sha256=snapshot.sha256)
+    write_atomic(snapshot.path, content, mode=mode, expected_sha256=snapshot.sha256)
 
 
 def prove(journal, entry, result):
@@ -291,6 +292,15 @@ def read_log(unit, since):
     return telling_lines(out)
 
 
+def undo_changes(config_file, journal=None):
+    """Return the changes that hold, newest first, of those that were made for this main file."""
+    return [
+        entry
+        for entry in (journal or Journal()).history(KIND)
+        if entry.state == COMMITTED and entry.note["config_file"] == config_file
+    ]
+
+
 def undo_records(config_file, journal=None):
     """Return what gives back the bytes that files had before this module's first change of them.
 
@@ -298,11 +308,7 @@ def undo_records(config_file, journal=None):
     :returns: C({files: [{path, current, content, matches}], directories}), contents in base64 or None; C(matches) is
         false when somebody changed the file since; directories are those that the changes made. None without a change.
     """
-    changes = [
-        entry
-        for entry in (journal or Journal()).history(KIND)
-        if entry.state == "committed" and not entry.note["undo"] and entry.note["config_file"] == config_file
-    ]
+    changes = undo_changes(config_file, journal)
     if not changes:
         return None
     paths = sorted({path for entry in changes for path in entry.planned})
@@ -311,22 +317,31 @@ def undo_records(config_file, journal=None):
 
 
 def undo_record(path, changes):
-    """Follow one file back through the changes, newest first, as far as each one's result is the next one's start."""
-    current = snapshot = read_snapshot(path)
-    befores = set()
-    for entry in changes:
-        before = next((item for item in entry.files if item.path == path), None)
-        if before is None:
-            continue
-        befores.add(before.sha256)
-        if entry.planned[path] == snapshot.sha256:
-            snapshot = before
+    """Follow one file back through the changes, newest first, as far as each one's result is the next one's start.
+
+    Where the changes taken together left the file as it was, nothing of them is left in what it is now.
+    """
+    own = [entry for entry in changes if path in entry.planned]
+    befores = [next(item for item in entry.files if item.path == path) for entry in own]
+    steps = [(entry.planned[path], before) for entry, before in zip(own, befores)]
+    current = read_snapshot(path)
+    last = Snapshot(path, None, steps[0][0], None, None, None)
+    is_given_back = follow(last, steps).sha256 == last.sha256
+    start = current if is_given_back else follow(current, steps)
     return {
         "path": path,
         "current": encoded(current.content),
-        "content": encoded(snapshot.content),
-        "matches": snapshot.sha256 in befores,
+        "content": encoded(start.content),
+        "matches": is_given_back or start.sha256 in {before.sha256 for before in befores},
     }
+
+
+def follow(snapshot, steps):
+    """Go back from a snapshot through C([(SHA-256 after, snapshot before)]) as far as they lead."""
+    for after, before in steps:
+        if after == snapshot.sha256:
+            snapshot = before
+    return snapshot
 
 
 def encoded(content):

@@ -72,7 +72,6 @@ CRI_TIMEOUT_S = 10
 # The directory of the requirement text's example: what is written where no file sets one.
 DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 MAX_IMPORTS = 200
-MAX_HOSTS = 2000
 
 
 def observe(config_file, registry_config_path):
@@ -101,7 +100,6 @@ def observe(config_file, registry_config_path):
         "os": parse_os_release(read_text("/etc/os-release") or ""),
         "marks": find_marks(files, registry_config_path),
         "sources": read_sources(files["config_file"]),
-        "hosts": read_hosts(files["files"], registry_config_path),
         **files,
     }
 
@@ -260,18 +258,6 @@ def read_files(config_file):
     return {"config_file": files[0]["path"], "files": files, "relative_globs": globs}
 
 
-def read_hosts(files, wanted):
-    """Read what is below the registry directories that may matter: the wanted one, and those that the files name.
-
-    :returns: C({directory: {name: {names, content (base64 or None)}}}), content being that of hosts.toml. Empty where
-        the files have a registry directory and no mirrors, since nothing will change then.
-    """
-    named, legacy = registry_keys(files)
-    if named and not legacy:
-        return {}
-    return {path: read_hosts_directory(path) for path in sorted({wanted, *named} - {""}) if os.path.isdir(path)}
-
-
 def registry_keys(files):
     """Return the registry directories that the files name, and whether they have mirrors or registry TLS."""
     named, legacy = set(), False
@@ -289,18 +275,6 @@ def registry_keys(files):
                 named.add(decode_string(document.value(entry)))
             legacy = legacy or below[:1] == ("mirrors",) or "tls" in below[2:3]
     return named - {""}, legacy
-
-
-def read_hosts_directory(path):
-    """Return C({name: {names, content}}) of the directories below a registry directory."""
-    found = {}
-    for name in sorted(os.listdir(path))[:MAX_HOSTS]:
-        directory = os.path.join(path, name)
-        if os.path.isdir(directory):
-            content = read_snapshot(os.path.join(directory, "hosts.toml")).content
-            encoded = None if content is None else base64.b64encode(content).decode("ascii")
-            found[name] = {"names": sorted(os.listdir(directory)), "content": encoded}
-    return found
 
 
 def imports_in(content):

@@ -9,6 +9,7 @@ module: containerd_config
 short_description: Change containerd's configuration without breaking the node
 version_added: 0.1.0
 description:
+  - Writes what registries are pulled from into C(hosts.toml) files, merged into those that are there.
   - Switches NRI, and sets any other single setting.
   - Converts C(registry.mirrors) and registry TLS into C(hosts.toml) files.
   - Sets the registry C(config_path) in the table that the daemon of this node reads, for configuration versions 1 to 4
@@ -22,7 +23,7 @@ description:
     program writes, mirrors that C(hosts.toml) cannot say, and a unit whose restart would kill pods.
   - Where CRI does not serve already, as with C(mirrors) beside C(config_path), a change is made only if the daemon
     proves in the sandbox (O(validate=daemon)) that it serves with the new files and not with the present ones.
-  - Credentials in the configuration are never part of the result, nor of the diff.
+  - Credentials in the configuration and in headers are never part of the result, nor of the diff.
 author:
   - The Portcullis developers (@portcullis)
 options:
@@ -47,6 +48,84 @@ options:
         and C(headers) stay in the configuration, where they keep working.
     type: bool
     default: true
+  hosts:
+    description:
+      - Where images of a registry are pulled from, written as C(hosts.toml) below the registry directory that is
+        effective then. It needs no restart. A registry that is not named here is left as it is.
+      - A file that says this already is left byte for byte. One that this module wrote last is written anew. To one
+        that somebody else wrote, missing keys and hosts are added, where nothing in it says otherwise. What says
+        otherwise is a finding with file, line and both values, and so is a directory with certificates in Docker's
+        layout, which a C(hosts.toml) would switch off, and one that Spegel rearranges.
+      - Mirrors of the same registry that are converted in the same run must agree as well.
+      - A directory of its own takes a registry out of C(_default). A warning then names the hosts of C(_default) that
+        are not among its endpoints.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      registry:
+        description: The host, with its port where images name one, or V(_default) for all registries without a
+          directory of their own, which containerd reads from 1.6.17 on.
+        type: str
+        required: true
+      server:
+        description:
+          - The address that is asked last. If it is omitted, that is the registry itself.
+          - Without O(hosts[].endpoints) it is the only one.
+        type: str
+      endpoints:
+        description: What is asked first, in this order. Required if O(hosts[].server) is not given.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          url:
+            description:
+              - An address such as V(https://mirror.example:5000).
+              - A user in it is refused, since containerd ignores it. O(hosts[].endpoints[].header) can be one.
+            type: str
+            required: true
+          capabilities:
+            description: What the host is asked for. V(referrers) needs containerd 2.2, older ones refuse the file,
+              which is a finding.
+            type: list
+            elements: str
+            choices: [pull, resolve, push, referrers]
+            default: [pull, resolve]
+          ca:
+            description:
+              - Certificates of the authorities that the host's certificate is checked with, beside those of the node.
+              - Paths on the node, absolute or from the directory of the C(hosts.toml). They must be there, since
+                containerd fails every pull otherwise.
+            type: list
+            elements: str
+            default: []
+          client:
+            description: Pairs of paths on the node, certificate and key, or one such pair. They must be there too.
+            type: list
+            elements: raw
+            default: []
+          skip_verify:
+            description: Whether the host's certificate is not checked.
+            type: bool
+            default: false
+          override_path:
+            description: Whether the address holds the whole path of the API, so that C(/v2) is not appended.
+            type: bool
+            default: false
+          header:
+            description:
+              - Headers of each request, as name and value, or name and list of values. Never shown.
+              - A new file with headers is readable for root only.
+            type: dict
+      state:
+        description:
+          - V(present) makes the C(hosts.toml) of the registry say this.
+          - V(absent) gives back what was there before this module first changed it, byte for byte, and removes what
+            it made. A file that somebody else wrote or changed is a finding.
+        type: str
+        choices: [present, absent]
+        default: present
   nri:
     description:
       - The Node Resource Interface (NRI), through which plugins of the node adjust containers.
@@ -147,13 +226,17 @@ options:
     default: 60
   state:
     description:
-      - V(present) makes the registry directory, NRI and the settings effective.
+      - V(present) makes the registry directory, hosts, NRI and the settings effective.
       - V(absent) gives the files back, byte for byte, as they were before this module first changed them, and removes
         those that it made. If somebody else changed one since, nothing is touched and a finding says so. Without a
         change of this module there is nothing to do.
     type: str
     choices: [present, absent]
     default: present
+  _registries:
+    description: What the node is asked about registries, from the half of the module that runs on the controller. Not
+      for use in a task.
+    type: str
   _plan:
     description: What to write, from the half of the module that runs on the controller. Not for use in a task.
     type: str
@@ -212,6 +295,25 @@ EXAMPLES = r"""
     nri: enabled
     allow_owner_source: true
     health_timeout: 180
+  become: true
+
+- name: Pull Docker Hub's images from a mirror with an authority of its own, and from Docker Hub where it has none
+  portcullis.fleet.containerd_config:
+    hosts:
+      - registry: docker.io
+        server: https://registry-1.docker.io
+        endpoints:
+          - url: https://mirror.example:5000
+            ca: /etc/ssl/mirror-ca.pem
+            header:
+              Authorization: "Bearer {{ mirror_token }}"
+  become: true
+
+- name: Take that back
+  portcullis.fleet.containerd_config:
+    hosts:
+      - registry: docker.io
+        state: absent
   become: true
 
 - name: Give the original files back
@@ -284,6 +386,25 @@ converted:
       description: The file that takes their place.
       type: str
       sample: /etc/containerd/certs.d/docker.io/hosts.toml
+hosts:
+  description: What became of O(hosts), in check mode would become.
+  returned: when O(hosts) is given and nothing stands in the way
+  type: list
+  elements: dict
+  contains:
+    registry:
+      description: The registry.
+      type: str
+      sample: docker.io
+    file:
+      description: Its file.
+      type: str
+      sample: /etc/containerd/certs.d/docker.io/hosts.toml
+    action:
+      description: V(written) as a whole, V(merged) into what somebody else wrote, V(left) as it was, V(restored) to
+        what was there before this module, or V(removed).
+      type: str
+      sample: written
 warnings:
   description: What works but deserves attention. Ansible prints them.
   returned: when there are any
@@ -296,7 +417,8 @@ findings:
   type: list
   elements: dict
 validated:
-  description: How the files were validated before they were live; V(none) also where it was not possible.
+  description: How the files were validated before they were live; V(none) also where it was not possible, and where
+    only C(hosts.toml) files are written, which are no configuration of the daemon.
   returned: when a file is written
   type: str
   sample: daemon
@@ -346,6 +468,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
 from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
+from ..module_utils.containerd_registries import read_registries
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
 
@@ -353,6 +476,36 @@ ARGUMENT_SPEC = {
     "config_file": {"type": "path"},
     "registry_config_path": {"type": "path"},
     "convert_mirrors": {"type": "bool", "default": True},
+    "hosts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "registry": {"type": "str", "required": True},
+            "server": {"type": "str"},
+            "endpoints": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "url": {"type": "str", "required": True},
+                    "capabilities": {
+                        "type": "list",
+                        "elements": "str",
+                        "choices": ["pull", "resolve", "push", "referrers"],
+                        "default": ["pull", "resolve"],
+                    },
+                    "ca": {"type": "list", "elements": "str", "default": []},
+                    "client": {"type": "list", "elements": "raw", "default": []},
+                    "skip_verify": {"type": "bool", "default": False},
+                    "override_path": {"type": "bool", "default": False},
+                    # The controller's half keeps the values: here they would hide every text that contains one.
+                    "header": {"type": "dict", "no_log": True},
+                },
+            },
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+    },
     "nri": {"type": "str", "choices": ["enabled", "disabled", "unchanged"], "default": "unchanged"},
     "nri_required_plugins": {"type": "bool", "default": False},
     "settings": {
@@ -372,6 +525,8 @@ ARGUMENT_SPEC = {
     "allow_owner_source": {"type": "bool", "default": False},
     "health_timeout": {"type": "int", "default": 60},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    # Given by the action plugin only: JSON of the registries and files to look for.
+    "_registries": {"type": "str"},
     # Given by the action plugin only: JSON of what to write, with the node's whole configuration inside. One string,
     # because Ansible hides every string inside a secret dict, paths and unit names included, from the result.
     "_plan": {"type": "str", "no_log": True},
@@ -380,7 +535,8 @@ ARGUMENT_SPEC = {
 
 def read(params):
     """Return the facts of the first trip."""
-    question = (params["config_file"] or "", params["registry_config_path"] or DEFAULT_DIRECTORY)
+    directory = params["registry_config_path"] or DEFAULT_DIRECTORY
+    question = (params["config_file"] or "", directory)
     facts, journal = observe(*question), Journal()
     if not facts["cri"]["serving"]:
         # Another run of this module may just be restarting the daemon: it holds the lock while it does.
@@ -388,6 +544,8 @@ def read(params):
         facts = observe(*question)
     facts["restart_due"] = bool(unproven_entries(journal, facts["config_file"]))
     facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
+    asked = json.loads(params["_registries"] or "[]")
+    facts.update(read_registries(facts["files"], directory, asked, facts["config_file"], journal))
     if params["state"] == "absent":
         facts["undo"] = undo_records(facts["config_file"], journal)
     return facts

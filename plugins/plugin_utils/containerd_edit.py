@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..module_utils.containerd_toml import Document, Entry, Header, scan
 
 BOM = "\ufeff"
-Value = str | int | bool | list[str]
+Value = str | int | bool | list[str] | list[list[str]]
 _COMMA_AFTER = re.compile(r"[ \t]*,[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENTS = re.compile(r"(?:[ \t]*#[^\n]*(?:\n|\Z))*")
@@ -160,7 +160,7 @@ def literal(value: Value, mark: str = '"') -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(quote(item, mark) for item in value)}]"
+        return f"[{', '.join(literal(item, mark) for item in value)}]"
     return quote(value, mark) if isinstance(value, str) else str(value)
 
 

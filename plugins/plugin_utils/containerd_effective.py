@@ -57,6 +57,11 @@ class Daemon:
         return self.version >= (1, 6, 17)
 
     @property
+    def knows_referrers(self) -> bool:
+        """Before 2.2 an unknown capability makes containerd refuse the whole hosts.toml (parseHostConfig)."""
+        return self.version >= (2, 2)
+
+    @property
     def has_nri(self) -> bool:
         return self.version >= (1, 7)
 

@@ -35,6 +35,16 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True)
+class Write:
+    """One file's bytes before and after; None where there is no file. mode: None keeps it, a new file gets 0644."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    mode: int | None = None
+
+
+@dataclass(frozen=True)
 class ConfigFile:
     """One file: its text as it stands, byte order mark included, and its values."""
 

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_edit import apply_splices, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
 from .containerd_files import ConfigFile, read_config
-from .containerd_hosts import DEFAULT_NAMESPACE, FILE_NAME, HostsFile, directory_name, render, same_hosts
+from .containerd_hosts import HostsFile, directory_name, render, same_hosts
 from .containerd_mirrors import convert
 
 # Docker's layout, which containerd reads where there is no hosts.toml (loadCertFiles).
@@ -19,10 +20,16 @@ _CERTIFICATES = (".crt", ".cert", ".key")
 
 @dataclass(frozen=True)
 class HostsDirectory:
-    """One directory below the registry directory: its file names, and the bytes of hosts.toml (None: there is none)."""
+    """One directory below the registry directory: its file names, and the bytes of hosts.toml (None: there is none).
+
+    origin, former, made: what the journal says of that file, as C(containerd_registries.trace) returns it.
+    """
 
     names: tuple[str, ...] = ()
     content: bytes | None = None
+    origin: str = ""
+    former: bytes | None = None
+    made: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,11 +40,25 @@ class RegistryDirectory:
     existing: Mapping[str, HostsDirectory] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Converted:
+    """What the old tables of one registry become. keys: their names. sources: the files that they are in."""
+
+    hosts: HostsFile
+    keys: list[str]
+    sources: list[str]
+
+    @property
+    def comment(self) -> str:
+        return f"Converted from {', '.join(self.keys)} of {', '.join(self.sources)}"
+
+
 @dataclass
 class Migration:
     """configs: the files without the old tables. files: text of the hosts.toml files to write, by path.
 
     converted: what became of what, as the module returns it. problems: why it cannot be done, each with what to do.
+    placed: what the old tables become, by registry, with what is left to the option hosts.
     """
 
     configs: list[ConfigFile]
@@ -45,11 +66,19 @@ class Migration:
     converted: list[dict] = field(default_factory=list)
     problems: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    placed: dict[str, Converted] = field(default_factory=dict)
 
 
-def migrate(configs: list[ConfigFile], daemon: Daemon, registry: Registry, directory: RegistryDirectory) -> Migration:
+def migrate(
+    configs: list[ConfigFile],
+    daemon: Daemon,
+    registry: Registry,
+    directory: RegistryDirectory,
+    claimed: Set[str] = frozenset(),
+) -> Migration:
     """Return the configuration files without the old tables, and the hosts.toml files that take their place.
 
+    :param claimed: registries that the option hosts names, whose files it writes.
     :raises EditError: the tables cannot be taken out without changing something else.
     """
     conversion = convert(registry.other)
@@ -69,7 +98,9 @@ def migrate(configs: list[ConfigFile], daemon: Daemon, registry: Registry, direc
         )
     sources = sorted({*registry.mirrors.values(), *registry.tls.values()})
     for hosts in conversion.files.values():
-        _place(migration, conversion.keys[hosts.namespace], hosts, directory, sources)
+        converted = Converted(hosts, conversion.keys[hosts.namespace], sources)
+        migration.placed[hosts.namespace] = converted
+        _place(migration, converted, directory, is_claimed=hosts.namespace in claimed)
     if not registry.config_path:
         _note_dormant(migration, directory)
     _note_engine(migration, daemon, registry)
@@ -99,33 +130,37 @@ def _legacy_paths(table: tuple[str, ...], registry: dict) -> list[tuple[str, ...
     return paths + [(*table, "configs", host, "tls") for host in with_tls if host not in only_tls]
 
 
-def _place(
-    migration: Migration, keys: list[str], hosts: HostsFile, directory: RegistryDirectory, sources: list[str]
-) -> None:
-    """Write a hosts.toml, leave one that means the same, or say what stands in the way."""
+def docker_certificates(there: HostsDirectory) -> list[str]:
+    """Return the certificates and keys in Docker's layout, which containerd ignores beside a hosts.toml."""
+    return [] if there.content is not None else [name for name in there.names if name.endswith(_CERTIFICATES)]
+
+
+def _place(migration: Migration, converted: Converted, directory: RegistryDirectory, *, is_claimed: bool) -> None:
+    """Write a hosts.toml, leave one that means the same or that the option hosts writes, or say what is in the way."""
+    hosts, keys = converted.hosts, ", ".join(converted.keys)
     name = directory_name(hosts.namespace, set(directory.existing))
     path = f"{directory.path}/{name}/{FILE_NAME}"
-    migration.converted.append({"registry": hosts.namespace, "keys": keys, "file": path})
+    migration.converted.append({"registry": hosts.namespace, "keys": converted.keys, "file": path})
+    if is_claimed:
+        return
     there = directory.existing.get(name, HostsDirectory())
-    text = render(hosts, f"Converted from {', '.join(keys)} of {', '.join(sources)}")
-    certificates = [item for item in there.names if item.endswith(_CERTIFICATES)]
-    if there.content is None and certificates:
+    if certificates := docker_certificates(there):
         migration.problems.append(
             (
                 "containerd.hosts_conflict",
                 f"{directory.path}/{name} holds {', '.join(certificates)}, which containerd ignores beside the "
-                f"{FILE_NAME} that {', '.join(keys)} would become",
+                f"{FILE_NAME} that {keys} would become",
                 f"write {path} by hand with these certificates as ca and client",
             )
         )
     elif there.content is None:
-        migration.files[path] = text
-    elif not same_hosts(there.content.decode("utf-8", "replace"), hosts):
+        migration.files[path] = render(hosts, converted.comment)
+    elif not same_hosts(there.content, hosts, f"{directory.path}/{name}"):
         migration.problems.append(
             (
                 "containerd.hosts_conflict",
-                f"{path} exists and says something else than {', '.join(keys)}",
-                f"make {path} say what shall hold, then remove {', '.join(keys)} from the configuration",
+                f"{path} exists and says something else than {keys}",
+                f"make {path} say what shall hold, then remove {keys} from the configuration",
             )
         )
 

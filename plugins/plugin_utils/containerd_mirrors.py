@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from ..module_utils.containerd_registries import DEFAULT_NAMESPACE
 from .containerd_edit import dotted
-from .containerd_hosts import DEFAULT_NAMESPACE, PULL, Host, HostsFile, is_namespace
+from .containerd_hosts import DOCKER_HUB, DOCKER_HUB_HOST, PULL, Host, HostsFile, is_namespace
 
 WILDCARD = "*"
-DOCKER_HUB = "docker.io"
-DOCKER_HUB_HOST = "registry-1.docker.io"
 
 
 @dataclass
@@ -32,8 +31,8 @@ class Conversion:
 
 @dataclass(frozen=True)
 class _Tls:
-    ca: str = ""
-    client: tuple[str, str] | None = None
+    ca: tuple[str, ...] = ()
+    client: tuple[tuple[str, str], ...] = ()
     skip_verify: bool = False
 
     def __bool__(self) -> bool:
@@ -121,8 +120,10 @@ def _read_tls(configs: dict, conversion: Conversion) -> dict[str, _Tls]:
                 f"{key} had no effect, since {host!r} is not the host of any endpoint; it is dropped"
             )
             continue
-        client = (_absolute(certificate), _absolute(private)) if certificate and private else None
-        tls = _Tls(_absolute(settings.get("ca_file", "")), client, settings.get("insecure_skip_verify", False) is True)
+        client = ((_absolute(certificate), _absolute(private)),) if certificate and private else ()
+        authority = settings.get("ca_file", "")
+        skip_verify = settings.get("insecure_skip_verify", False) is True
+        tls = _Tls((_absolute(authority),) if authority else (), client, skip_verify)
         if tls:
             found[host] = tls
     return found
@@ -180,4 +181,4 @@ def _default_scheme(host: str) -> str:
 
 def _absolute(path: str) -> str:
     """A relative path was looked up in the daemon's working directory, hosts.toml has its own."""
-    return posixpath.join("/", path) if path else ""
+    return posixpath.join("/", path)

@@ -12,9 +12,11 @@ from ..module_utils.containerd_node import DEFAULT_DIRECTORY
 from ..module_utils.finding import BLOCKER, finding
 from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_value
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
-from .containerd_files import ConfigFile, UnreadableError, read_config
+from .containerd_files import ConfigFile, UnreadableError, Write, read_config
+from .containerd_hosts_option import Entry
+from .containerd_hosts_plan import plan_hosts
 from .containerd_judge import judge_configs, judge_imports
-from .containerd_migrate import HostsDirectory, RegistryDirectory, migrate
+from .containerd_migrate import Converted, HostsDirectory, RegistryDirectory, migrate
 from .containerd_nri import UNCHANGED, nri_state, plan_nri
 from .containerd_settings import Setting, apply_settings
 
@@ -36,15 +38,7 @@ class Options:
     settings: Sequence[Setting] = ()
     nri: str = UNCHANGED
     nri_required_plugins: bool = False
-
-
-@dataclass(frozen=True)
-class Write:
-    """One file's bytes before and after; None where there is no file."""
-
-    path: str
-    before: bytes | None
-    after: bytes | None
+    hosts: Sequence[Entry] = ()
 
 
 @dataclass
@@ -52,7 +46,8 @@ class Plan:
     """C(before) and C(after) are what the daemon uses then; None when the files cannot be read.
 
     nri_before, nri_after: the same of NRI. more_changes: something else than the registry does, as the daemon sees it.
-
+    hosts: what became of the option hosts. migrated: what mirrors become, by registry. remove_directories: those that
+    a hosts.toml which goes was made with.
     rendered: files that an owner makes of the writes; they are tried, not written.
     """
 
@@ -61,6 +56,9 @@ class Plan:
     findings: list[dict] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     converted: list[dict] = field(default_factory=list)
+    hosts: list[dict] = field(default_factory=list)
+    migrated: dict[str, Converted] = field(default_factory=dict)
+    remove_directories: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     before: Registry | None = None
     after: Registry | None = None
@@ -71,6 +69,7 @@ class Plan:
     def stay(self) -> None:
         """Drop the writes, and with them what would be different afterwards."""
         self.writes, self.rendered, self.converted, self.more_changes = [], [], [], False
+        self.hosts, self.remove_directories = [], []
         self.after, self.nri_after = self.before, self.nri_before
 
     def refuse(self, finding_id: str, observed: str, expected: str, remedy: str) -> Plan:
@@ -106,11 +105,14 @@ def plan_present(
     daemon: Daemon,
     options: Options,
     hosts: Mapping[str, Mapping[str, HostsDirectory]] | None = None,
+    *,
+    present: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Return what sets the registry directory, with mirrors and registry TLS converted, NRI, and single settings.
+    """Return what sets the registry directory, with mirrors and registry TLS converted, NRI, settings and hosts.
 
     :param files: bytes by path in the order in which the daemon loads them, the main file first; None when absent.
     :param hosts: what is below registry directories already, by directory and name.
+    :param present: those of the certificates and keys that the option hosts names which are files on the node.
     """
     plan = Plan()
     for refusal in judge_imports(files):
@@ -128,6 +130,8 @@ def plan_present(
             configs = _plan_registry(plan, configs, daemon, options, hosts or {})
         if not plan.findings:
             _plan_settings(plan, configs, daemon, options)
+        if not plan.findings:
+            _plan_hosts(plan, daemon, options, hosts or {}, present)
     except EditError as error:
         plan.refuse(
             "containerd.edit_unsafe",
@@ -181,6 +185,26 @@ def _plan_settings(plan: Plan, configs: list[ConfigFile], daemon: Daemon, option
     plan.texts = {config.path: config.text for config in edited}
 
 
+def _plan_hosts(
+    plan: Plan,
+    daemon: Daemon,
+    options: Options,
+    hosts: Mapping[str, Mapping[str, HostsDirectory]],
+    present: frozenset[str],
+) -> None:
+    """Add the hosts.toml files of the option to the plan, below the directory that will be effective."""
+    if not options.hosts:
+        return
+    path = plan.after.config_path
+    placed = plan_hosts(options.hosts, RegistryDirectory(path, hosts.get(path, {})), daemon, plan.migrated, present)
+    for problem in placed.problems:
+        plan.refuse(*problem)
+    if not placed.problems:
+        plan.writes += placed.writes
+        plan.warnings += placed.notes
+        plan.hosts, plan.remove_directories = placed.results, placed.remove_directories
+
+
 def _migrated(
     plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, directory: RegistryDirectory
 ) -> list[ConfigFile]:
@@ -205,13 +229,13 @@ def _migrated(
             "set registry_config_path to one directory",
         )
         return configs
-    migration = migrate(configs, daemon, plan.before, directory)
+    migration = migrate(configs, daemon, plan.before, directory, {entry.registry for entry in options.hosts})
     for finding_id, observed, remedy in migration.problems:
         plan.refuse(finding_id, observed, "mirrors and registry TLS that hosts.toml can say", remedy)
     if plan.findings:
         return configs
     plan.warnings += migration.notes
-    plan.converted = migration.converted
+    plan.converted, plan.migrated = migration.converted, migration.placed
     plan.writes = [Write(path, None, text.encode()) for path, text in migration.files.items()]
     return migration.configs
 

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Credentials in containerd configurations, and texts without them.
+"""Credentials in containerd configurations and hosts.toml files, and texts without them.
 
-They stand in registry C(configs.*.auth), C(auths), C(headers), in URLs with a user, and in comments of the same form.
+They stand in registry C(configs.*.auth), C(auths), C(headers), in the C(header) tables of hosts.toml, in URLs with a
+user, and in comments of the same form.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ _ASSIGNMENT = re.compile(
     r"""("(?:\\.|[^"\\\r\n])*"|'[^'\r\n]*')""",
     re.IGNORECASE,
 )
-_URL_USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", re.IGNORECASE)
-_STRING = re.compile(r"""\"(?:\\.|[^"\\\r\n])*\"|'[^'\r\n]*'""")
+_URL_USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/\"']+@", re.IGNORECASE)
+_STRING = re.compile(r"""\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5}|\"(?:\\.|[^"\\\r\n])*\"|'[^'\r\n]*'""", re.DOTALL)
+# A comment may be a setting that is switched off. What hosts.toml knows is shown, and what goes by another name is not.
+_COMMENT = re.compile(r"""#\s*["']?([A-Za-z0-9_-]+)["']?\s*=.*""")
+_SHOWN_KEYS = frozenset(
+    ("server", "capabilities", "ca", "client", "skip_verify", "override_path", "dial_timeout", "config_path")
+)
+_SCHEME = re.compile(r"\b(basic|bearer)[ \t]+[\w+/=.~-]+", re.IGNORECASE)
 _LITERALS = frozenset(("true", "false"))
 
 
@@ -36,6 +43,28 @@ def find_secrets(content: bytes | None) -> set[str]:
     return {string for string in strings if len(string) >= 4 and string not in _LITERALS}
 
 
+def without_secrets(text: str) -> str:
+    """Return a file with every secret value replaced where it stands, however short; C(mask) does not know places."""
+    try:
+        document = scan(text)
+    except ScanError:
+        return text
+    parts, at = [], 0
+    for entry in document.entries:
+        if entry.value_start >= at and _is_secret(entry):
+            value = _STRING.sub(f'"{MASK}"', document.value(entry))
+            parts += [_comments_hidden(text[at : entry.value_start]), value]
+            at = entry.value_end
+    return "".join([*parts, _comments_hidden(text[at:])])
+
+
+def _comments_hidden(text: str) -> str:
+    return _COMMENT.sub(
+        lambda match: match.group() if match.group(1) in _SHOWN_KEYS else _STRING.sub(f'"{MASK}"', match.group()),
+        _SCHEME.sub(rf"\1 {MASK}", text),
+    )
+
+
 def mask(text: str, secrets: set[str]) -> str:
     """Return a text without the secret values, without credentials in URLs, and without assignments of secret keys."""
     for secret in sorted(secrets, key=len, reverse=True):
@@ -48,6 +77,5 @@ def mask(text: str, secrets: set[str]) -> str:
 
 def _is_secret(entry: Entry) -> bool:
     """Say whether the value of an entry, at any depth below such a table, must not be shown."""
-    return bool(_SECRET_KEY.fullmatch(entry.path[-1])) or bool(
-        entry.path[:1] == ("plugins",) and _SECRET_TABLES.intersection(entry.path[2:-1])
-    )
+    above = {"plugins": entry.path[2:-1], "host": entry.path[2:-1], "header": entry.path[:-1]}.get(entry.path[0], ())
+    return bool(_SECRET_KEY.fullmatch(entry.path[-1])) or bool(_SECRET_TABLES.intersection(above))

@@ -30,10 +30,10 @@ from .containerd_edit import (
     value_at,
 )
 from .containerd_effective import Daemon, effective_registry
-from .containerd_files import ConfigFile, UnreadableError, read_config
+from .containerd_files import ConfigFile, UnreadableError, Write, read_config
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import nri_state
-from .containerd_plan import Options, Plan, Write, plan_present
+from .containerd_plan import Options, Plan, plan_present
 from .containerd_tables import Path, effective_value
 
 Files = Mapping[str, bytes | None]
@@ -100,6 +100,8 @@ def plan_source(
     daemon: Daemon,
     options: Options,
     hosts: Mapping[str, Mapping[str, HostsDirectory]] | None = None,
+    *,
+    present: frozenset[str] = frozenset(),
 ) -> Plan:
     """Return the plan with the source edited in the place of the generated files.
 
@@ -109,7 +111,7 @@ def plan_source(
     try:
         virtual = _virtual(source, files, daemon)
         locked = {path: reason for path, reason in options.locked.items() if path in virtual}
-        plan = plan_present(virtual, daemon, replace(options, locked=locked), hosts)
+        plan = plan_present(virtual, daemon, replace(options, locked=locked), hosts, present=present)
         main = next(iter(files))
         generated = [write for write in plan.writes if write.path == main]
         if generated:

@@ -5,25 +5,31 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import replace
 
 from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ..module_utils.containerd_registries import FILE_NAME
 from ..module_utils.files import sha256
 from .containerd_effective import parse_version
+from .containerd_files import Write
 from .containerd_gate import PODS, check_accepted, judge_change
+from .containerd_hosts_option import parse_hosts, question
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import UNCHANGED, check_nri
 from .containerd_owners import find_locked, find_owner, owned_registry_directories
-from .containerd_plan import Options, Plan, Write, check_directory, plan_present, plan_restore
-from .containerd_secrets import find_secrets, mask
+from .containerd_plan import Options, Plan, check_directory, plan_present, plan_restore
+from .containerd_secrets import find_secrets, mask, without_secrets
 from .containerd_settings import parse_settings
 from .containerd_sources import find_source, plan_source
 from .containerd_units import restart_cautions
 
 # Conditions of the CRI status that must hold after a restart when they held before.
 PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
+# Options that may hold credentials and that only this half reads: a node that got them would tell them at -vvv.
+_KEPT_HERE = ("hosts", "settings")
 
 
 def check_arguments(arguments: dict) -> str:
@@ -35,11 +41,18 @@ def check_arguments(arguments: dict) -> str:
         if reason := check_accepted(check_type_list(arguments.get("accept_restart_of") or [])):
             return reason
         settings = parse_settings(arguments.get("settings"))
+        parse_hosts(arguments.get("hosts"))
         required = boolean(arguments.get("nri_required_plugins", False))
         boolean(arguments.get("allow_owner_source", False))
     except (ValueError, TypeError) as error:
         return str(error)
     return check_nri(arguments.get("nri", UNCHANGED), required, settings)
+
+
+def node_arguments(arguments: dict) -> dict:
+    """Return what the node half gets of a task's arguments, with its question about the registries."""
+    rest = {key: value for key, value in arguments.items() if key not in _KEPT_HERE}
+    return {**rest, "_plan": None, "_registries": json.dumps(question(parse_hosts(arguments.get("hosts"))))}
 
 
 class ConfigTask:
@@ -50,7 +63,7 @@ class ConfigTask:
         self.host = host
         self.restart_allowed = arguments.get("restart", "auto") == "auto"
         self.accepted = check_type_list(arguments.get("accept_restart_of") or [])
-        self.will_be_tried = arguments.get("validate", "daemon") == "daemon"
+        self.validate = arguments.get("validate", "daemon")
         self.health_timeout = int(arguments.get("health_timeout", 60))
         self.state = arguments.get("state", "present")
         self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
@@ -62,7 +75,9 @@ class ConfigTask:
             settings=parse_settings(arguments.get("settings")),
             nri=arguments.get("nri", UNCHANGED),
             nri_required_plugins=boolean(arguments.get("nri_required_plugins", False)),
+            hosts=parse_hosts(arguments.get("hosts")),
         )
+        self.registries = _registries(facts["hosts"])
         self.owner = find_owner(
             facts["config_file"],
             (self.files[facts["config_file"]] or b"").decode("utf-8", "replace"),
@@ -105,10 +120,10 @@ class ConfigTask:
 
     def _plan(self, options: Options) -> Plan:
         if self.state == "present":
-            hosts = _hosts(self.facts["hosts"])
+            present = frozenset(self.facts["present"])
             if self.source:
-                return plan_source(self.source, self.files, self.daemon, options, hosts)
-            return plan_present(self.files, self.daemon, options, hosts)
+                return plan_source(self.source, self.files, self.daemon, options, self.registries, present=present)
+            return plan_present(self.files, self.daemon, options, self.registries, present=present)
         undo = self.facts["undo"] or {"files": []}
         if changed := [item["path"] for item in undo["files"] if not item["matches"]]:
             return Plan().refuse(
@@ -129,7 +144,9 @@ class ConfigTask:
         return plan
 
     def _contents(self) -> list[bytes | None]:
-        return [*self.files.values(), *(write.after for write in self.plan.writes)]
+        there = [item for names in self.registries.values() for item in names.values()]
+        written = [content for write in self.plan.writes for content in (write.before, write.after)]
+        return [*self.files.values(), *written, *(item.content for item in there), *(item.former for item in there)]
 
     @property
     def will_restart(self) -> bool:
@@ -153,6 +170,12 @@ class ConfigTask:
         return bool(self.plan.after) and loaded not in (None, self.plan.after.config_path)
 
     @property
+    def validation(self) -> str:
+        """How the daemon tries what is written; hosts.toml files are none of its configuration."""
+        is_concerned = self.will_restart or any(not write.path.endswith(f"/{FILE_NAME}") for write in self.plan.writes)
+        return self.validate if is_concerned else "none"
+
+    @property
     def needs_second_trip(self) -> bool:
         return bool(self.plan.writes or self.will_restart or self.facts["unfinished"])
 
@@ -163,7 +186,7 @@ class ConfigTask:
             self.owner,
             self.will_restart,
             accepted=self.accepted,
-            will_be_tried=self.will_be_tried,
+            will_be_tried=self.validation == "daemon",
         )
         if findings:
             self.plan.stay()
@@ -195,6 +218,8 @@ class ConfigTask:
             result["warnings"] = warnings
         if plan.converted:
             result["converted"] = plan.converted
+        if plan.hosts:
+            result["hosts"] = plan.hosts
         if plan.writes:
             result["diff"] = [self._diff(write) for write in plan.writes]
         if plan.findings:
@@ -213,7 +238,7 @@ class ConfigTask:
             warnings.append(
                 f"the running daemon reads {self.facts['daemon_config']}, not the given {self.facts['config_file']}"
             )
-        if self.plan.writes and not self.restart_allowed:
+        if self.plan.writes and self._needs_restart and not self.restart_allowed:
             warnings.append("restart=never: the change takes effect, unproven, when containerd is started again")
         if not self.plan.writes and not self.will_restart and self._loads_other_directory:
             warnings.append(
@@ -227,7 +252,9 @@ class ConfigTask:
         return warnings
 
     def _diff(self, write) -> dict:
-        before, after = ((content or b"").decode("utf-8", "replace") for content in (write.before, write.after))
+        before, after = (
+            without_secrets((content or b"").decode("utf-8", "replace")) for content in (write.before, write.after)
+        )
         return {"before_header": write.path, "after_header": write.path, "before": before, "after": after}
 
     def node_plan(self) -> dict:
@@ -235,7 +262,12 @@ class ConfigTask:
         undo = self.facts.get("undo") or {"directories": []}
         return {
             "writes": [
-                {"path": write.path, "expected_sha256": _digest(write.before), "content": _encode(write.after)}
+                {
+                    "path": write.path,
+                    "expected_sha256": _digest(write.before),
+                    "content": _encode(write.after),
+                    "mode": write.mode,
+                }
                 for write in self.plan.writes
             ],
             "rendered": [{"path": write.path, "content": _encode(write.after)} for write in self.plan.rendered],
@@ -253,7 +285,7 @@ class ConfigTask:
                 "repairs": "" if self.facts["cri"]["serving"] else self.facts["cri"]["error"],
                 "undo": self.state == "absent",
                 "config_file": self.facts["config_file"],
-                "remove_directories": undo["directories"],
+                "remove_directories": undo["directories"] + self.plan.remove_directories,
             },
         }
 
@@ -272,6 +304,7 @@ class ConfigTask:
             if not written.get("changed"):
                 result.pop("diff", None)
                 result.pop("converted", None)
+                result.pop("hosts", None)
                 result["changed"] = False
                 result["restarted"] = bool(written.get("restarted"))
             if self.plan.before and not written.get("changed"):
@@ -290,11 +323,14 @@ class ConfigTask:
         return value
 
 
-def _hosts(facts: dict) -> dict[str, dict[str, HostsDirectory]]:
-    return {
-        path: {name: HostsDirectory(tuple(item["names"]), _decode(item["content"])) for name, item in there.items()}
-        for path, there in facts.items()
-    }
+def _registries(facts: dict) -> dict[str, dict[str, HostsDirectory]]:
+    return {path: {name: _registry(item) for name, item in there.items()} for path, there in facts.items()}
+
+
+def _registry(item: dict) -> HostsDirectory:
+    return HostsDirectory(
+        tuple(item["names"]), _decode(item["content"]), item["origin"], _decode(item["former"]), tuple(item["made"])
+    )
 
 
 def _digest(content: bytes | None) -> str:

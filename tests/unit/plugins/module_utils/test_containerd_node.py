@@ -24,7 +24,6 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node i
     listener,
     loaded_config_path,
     read_files,
-    read_hosts,
     read_sources,
     registry_keys,
     running_containers,
@@ -94,26 +93,7 @@ REGISTRY = '[plugins."io.containerd.grpc.v1.cri".registry]\n'
 )
 def test_registry_keys(text, named, legacy):
     """Whether hosts.toml files matter is known without judging the configuration."""
-    files = [{"content": base64.b64encode(text.encode()).decode()}]
-
-    assert registry_keys(files) == (named, legacy)
-
-
-def test_read_hosts(tmp_path):
-    """Directories below the registry directory come with their names and hosts.toml; nothing where nothing changes."""
-    (tmp_path / "docker.io").mkdir()
-    (tmp_path / "docker.io" / "hosts.toml").write_text("# h\n")
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "ca.crt").write_text("")
-    settled = [{"content": base64.b64encode((REGISTRY + f'config_path = "{tmp_path}"').encode()).decode()}]
-
-    assert read_hosts([], str(tmp_path)) == {
-        str(tmp_path): {
-            "docker.io": {"names": ["hosts.toml"], "content": base64.b64encode(b"# h\n").decode()},
-            "r": {"names": ["ca.crt"], "content": None},
-        }
-    }
-    assert read_hosts(settled, str(tmp_path)) == {}
+    assert registry_keys([{"content": base64.b64encode(text.encode()).decode()}]) == (named, legacy)
 
 
 def test_expand_wildcard_directories(tmp_path):

@@ -45,9 +45,16 @@ def facts(content: bytes | None = b"version = 2\n", *, unit=(), cri=(), imports=
         "marks": [],
         "sources": [],
         "hosts": {},
+        "present": [],
         "files": [file_facts(MAIN, content), *(file_facts(path, data) for path, data in dict(imports).items())],
         "relative_globs": [],
         "unfinished": [],
         "restart_due": False,
         **changes,
     }
+
+
+def registry_facts(content: bytes | None, *, names=("hosts.toml",), origin="", former=None, made=()) -> dict:
+    """Return what was read of one directory below a registry directory."""
+    texts = [None if item is None else base64.b64encode(item).decode() for item in (content, former)]
+    return {"names": list(names), "content": texts[0], "origin": origin, "former": texts[1], "made": list(made)}

@@ -168,7 +168,7 @@ def test_directory_name(namespace, existing, expected):
     assert directory_name(namespace, existing) == expected
 
 
-WANTED = HostsFile("a", (Host("https://m", ("pull", "resolve"), ca="/c"), Host("https://n", ("pull", "resolve"))))
+WANTED = HostsFile("a", (Host("https://m", ("pull", "resolve"), ca=("/c",)), Host("https://n", ("pull", "resolve"))))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ WANTED = HostsFile("a", (Host("https://m", ("pull", "resolve"), ca="/c"), Host("
 )
 def test_same_hosts(text, same):
     """An existing file is left when it means the same."""
-    assert same_hosts(text, WANTED) is same
+    assert same_hosts(text.encode(), WANTED) is same
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask, check_arguments
 
-from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts, file_facts
+from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts, file_facts, registry_facts
 
 OLD = "io.containerd.grpc.v1.cri"
 SET = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/etc/containerd/certs.d"\n'.encode()
@@ -211,8 +211,7 @@ def test_conversion_is_reported():
 
 def test_conversion_heeds_what_is_there():
     """An existing hosts.toml that says something else is a finding."""
-    text = base64.b64encode(b'server = "https://z"\n').decode()
-    there = {"/etc/containerd/certs.d": {"docker.io": {"names": ["hosts.toml"], "content": text}}}
+    there = {"/etc/containerd/certs.d": {"docker.io": registry_facts(b'server = "https://z"\n')}}
 
     assert [item["id"] for item in task(facts(MIRRORS, hosts=there)).prediction()["findings"]] == [
         "containerd.hosts_conflict"
@@ -387,7 +386,7 @@ def test_the_undo_of_a_source_restarts_its_owner():
 
     assert done.prediction()["restarted"]
     assert done.node_plan()["writes"] == [
-        {"path": template, "expected_sha256": hashlib.sha256(b"a").hexdigest(), "content": None}
+        {"path": template, "expected_sha256": hashlib.sha256(b"a").hexdigest(), "content": None, "mode": None}
     ]
 
 
