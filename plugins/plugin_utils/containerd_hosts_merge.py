@@ -113,8 +113,8 @@ def _order(found: HostsText, wanted: HostsFile, matches: dict[Host, str]) -> Ite
 def _server_differences(found: HostsText, wanted: HostsFile) -> Iterator[Difference]:
     expected = wanted.server.target if wanted.server else default_target(wanted.namespace)
     if found.server and found.server_target != expected:
-        words = wanted.server.url if wanted.server else "none, which is the registry itself"
-        yield Difference(found.line("server"), f"server = {literal(found.server)}", f"server {words}")
+        words = f"server = {literal(wanted.server.url)}" if wanted.server else "none, which is the registry itself"
+        yield Difference(found.line("server"), f"server = {literal(found.server)}", words)
 
 
 def _wanted_keys(host: Host, has_target: bool, *, is_server: bool) -> Iterator[tuple[str, Any]]:
@@ -122,15 +122,13 @@ def _wanted_keys(host: Host, has_target: bool, *, is_server: bool) -> Iterator[t
     values = host.settings()
     if "capabilities" in values:
         yield "capabilities", values["capabilities"]
-    if not is_server:
-        if not has_target:
-            yield "override_path", host.override_path
-        yield "skip_verify", host.skip_verify
-    elif host.skip_verify:
-        yield "skip_verify", True
+    if not is_server and not has_target:
+        yield "override_path", host.override_path
     for key in ("ca", "client"):
         if key in values:
             yield key, values[key]
+    if not is_server or host.skip_verify:
+        yield "skip_verify", host.skip_verify
     yield from (("header", {name: value}) for name, value in host.header_values().items())
 
 

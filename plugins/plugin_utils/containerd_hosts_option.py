@@ -88,11 +88,15 @@ def _entry(item: dict) -> Entry:
             hosts.append(_endpoint(_checked(endpoint, _ENDPOINT_KEYS)))
         except ValueError as error:
             raise ValueError(f"endpoint {number} of {registry}: {error}") from None
-    targets = [host.target for host in hosts]
-    if twice := next((host for at, host in enumerate(hosts) if host.target in targets[:at]), None):
+    if twice := next((host for at, host in enumerate(hosts) if _is_in(host, hosts[:at])), None):
         raise ValueError(f"{twice.url} of {registry} leads to a place that an endpoint before it leads to")
     # A file with a server only is not understood by 1.6.
     return Entry(registry, HostsFile(registry, tuple(hosts) or (Host(last.url, PULL),), last))
+
+
+def _is_in(host: Host, others: list[Host]) -> bool:
+    """Say whether a host is there already; the same address twice is no valid file, whatever its path becomes."""
+    return any(host.target == other.target or host.url == other.url for other in others)
 
 
 def _endpoint(item: dict) -> Host:

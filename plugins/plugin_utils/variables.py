@@ -18,6 +18,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .containerd_gate import check_accepted
+from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
 from .containerd_settings import parse_settings
 
@@ -26,6 +27,8 @@ PREFIX = "portcullis_"
 SPEC_KEYS = ("type", "elements", "choices", "options", "required")
 # The only variable that is one host's own. Any other is read once for the run.
 OWN_VARIABLES = frozenset({"portcullis_node_name"})
+# May hold credentials, so their values are never shown.
+SECRET_VARIABLES = frozenset({"portcullis_containerd_hosts", "portcullis_containerd_settings"})
 DEFAULT_WAVES = (1, "25%", "100%")
 # A namespace is an RFC 1123 label. Source: k8s.io/apimachinery, validation.IsDNS1123Label.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -115,10 +118,19 @@ def _complain_settings(items: list[Mapping]) -> str | None:
     return None
 
 
+def _complain_hosts(items: list[Mapping]) -> str | None:
+    try:
+        parse_hosts(items)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 # Beyond types and choices: what a value must be to work at all.
 RULES: dict[str, Callable] = {
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
+    "portcullis_containerd_hosts": _complain_hosts,
     "portcullis_containerd_health_timeout": _complain_timeout,
     "portcullis_containerd_accept_restart_of": lambda value: check_accepted(value) or None,
     "portcullis_containerd_settings": _complain_settings,
@@ -135,7 +147,8 @@ def complain_value(name: str, value: object, option: Mapping) -> str | None:
     if name != "portcullis_waves":  # parse_waves knows more spellings
         result = ArgumentSpecValidator({name: specification}).validate({name: value})
         if result.error_messages:
-            return f"got {value!r}: {result.error_messages[0]}"
+            got = "" if name in SECRET_VARIABLES else f"got {value!r}: "
+            return got + result.error_messages[0]
         value = result.validated_parameters[name]
     return RULES[name](value) if name in RULES else None
 
@@ -151,8 +164,9 @@ def complain_differences(settings: Mapping[str, Mapping[str, object]]) -> str | 
         for host in others:
             pair = [settings[where].get(name, "not set") for where in (first, host)]
             if pair[0] != pair[1]:
+                shown = [first, host] if name in SECRET_VARIABLES else [f"{first}: {pair[0]}", f"{host}: {pair[1]}"]
                 return (
-                    f"{name} differs between hosts ({first}: {pair[0]}; {host}: {pair[1]}), but is read once for the "
+                    f"{name} differs between hosts ({'; '.join(shown)}), but is read once for the "
                     "run: set it for all hosts, or use an inventory for each"
                 )
     return None

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_secrets import MASK, find_secrets, mask
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_secrets import (
+    MASK,
+    find_secrets,
+    mask,
+    without_secrets,
+)
 
 REGISTRY = '[plugins."io.containerd.grpc.v1.cri".registry'
 
@@ -50,3 +55,43 @@ def test_find_secrets(text, expected):
 def test_mask(text, expected):
     """Nothing of a credential is left; everything else is."""
     assert mask(text, {"hunter22"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            '[host."https://m".header]\nA = "q7"\nB = ["x", "y z"]\n',
+            f'[host."https://m".header]\nA = "{MASK}"\nB = ["{MASK}", "{MASK}"]\n',
+            id="table",
+        ),
+        pytest.param(
+            '[host."https://m"]\nheader = { A = "q7" }\n',
+            f'[host."https://m"]\nheader = {{ A = "{MASK}" }}\n',
+            id="inline",
+        ),
+        pytest.param(
+            'header.A = "q7"\nserver = "https://a"\n', f'header.A = "{MASK}"\nserver = "https://a"\n', id="root"
+        ),
+        pytest.param('[header]\nA = """q7\nq8"""\n', f'[header]\nA = "{MASK}"\n', id="several-lines"),
+        pytest.param("# X-Api = 'q7'\n# ca = 'x'\n", f"# X-Api = \"{MASK}\"\n# ca = 'x'\n", id="comment"),
+        pytest.param("a = 1 # Basic abcd\n", f"a = 1 # Basic {MASK}\n", id="comment-with-a-scheme"),
+        pytest.param(
+            f'{REGISTRY}.configs.a.auth]\npassword = "q7"\n',
+            f'{REGISTRY}.configs.a.auth]\npassword = "{MASK}"\n',
+            id="configuration",
+        ),
+        pytest.param("[x\n", "[x\n", id="unreadable"),
+    ],
+)
+def test_without_secrets(text, expected):
+    """Where a value stands decides, so that even a short one is hidden, and nothing else is."""
+    assert without_secrets(text) == expected
+
+
+def test_header_values_are_known_by_value_too():
+    """A message of the daemon may hold one."""
+    text = b'[host."https://m".header]\nA = "hunter22"\nB = """hunter\n33"""\n'
+
+    assert find_secrets(text) == {"hunter22", "hunter\n33"}
+    assert mask("https://u:p@ss@m.example", set()) == f"https://{MASK}@m.example"

@@ -6,7 +6,11 @@ import base64
 import hashlib
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import ConfigTask, check_arguments
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_task import (
+    ConfigTask,
+    check_arguments,
+    node_arguments,
+)
 
 from tests.unit.plugins.plugin_utils.containerd_facts import MAIN, facts, file_facts, registry_facts
 
@@ -333,6 +337,7 @@ def test_no_credential_of_a_setting_in_the_result():
         pytest.param({"settings": [{"key": "version", "value": 2}]}, "settings, item 1: version decides", id="setting"),
         pytest.param({"nri_required_plugins": "yes"}, "needs nri: enabled", id="validator"),
         pytest.param({"nri_required_plugins": "x"}, "not a valid boolean", id="no-boolean"),
+        pytest.param({"hosts": [{"registry": "a"}]}, "hosts, item 1: a needs endpoints", id="hosts"),
     ],
 )
 def test_check_arguments(arguments, words):
@@ -414,3 +419,75 @@ def test_a_value_that_is_no_boolean():
     """It is refused before a node is asked."""
     assert "allow_owner_source" not in check_arguments({"allow_owner_source": "yes"})
     assert check_arguments({"allow_owner_source": "perhaps"})
+
+
+MIRROR = {
+    "registry": "docker.io",
+    "endpoints": [{"url": "https://m", "ca": "/ca", "header": {"A": "q7", "B": "hunter22"}}],
+}
+LOADED = {"loaded_config_path": "/etc/containerd/certs.d"}
+
+
+def test_hosts_need_neither_restart_nor_proof():
+    """A hosts.toml is no configuration of the daemon, so restart=never leaves nothing unproven either."""
+    done = task(facts(SET, cri=LOADED, present=["/ca"]), hosts=[MIRROR], restart="never")
+    result = done.prediction()
+
+    assert (result["changed"], result["restarted"], done.validation) == (True, False, "none")
+    assert [item["action"] for item in result["hosts"]] == ["written"]
+    assert "warnings" not in result
+    assert done.node_plan()["writes"][0]["mode"] == 0o600
+    assert done.node_plan()["note"]["restart_needed"] is False
+    assert task(facts(present=["/ca"]), hosts=[MIRROR]).validation == "daemon"
+
+
+def test_hosts_show_no_secret():
+    """Neither the wanted one nor what was there."""
+    there = registry_facts(b'[host."https://o".header]\nC = "z9"\n', origin="ours")
+    node = facts(SET, cri=LOADED, present=["/ca"], hosts={"/etc/containerd/certs.d": {"docker.io": there}})
+    result = task(node, hosts=[MIRROR]).prediction()
+
+    assert result["changed"]
+    for text in ("q7", "hunter22", "z9"):
+        assert text not in str(result)
+
+
+def test_the_node_is_asked_without_secrets():
+    """Neither half of the node's work needs the options that may hold them."""
+    given = node_arguments(
+        {"hosts": [MIRROR], "settings": [{"key": "a", "value": "hunter22"}], "_plan": "x", "state": "present"}
+    )
+
+    assert given == {
+        "state": "present",
+        "_plan": None,
+        "_registries": '[{"registry": "docker.io", "files": ["/ca"]}]',
+    }
+
+
+def test_taking_hosts_back_names_the_directories_that_may_go():
+    """Those that the changes made."""
+    made = ["/etc/containerd/certs.d/docker.io"]
+    there = registry_facts(b"x", origin="ours", made=made)
+    node = facts(SET, cri=LOADED, hosts={"/etc/containerd/certs.d": {"docker.io": there}})
+    done = task(node, hosts=[{"registry": "docker.io", "state": "absent"}])
+
+    assert done.prediction()["hosts"][0]["action"] == "removed"
+    assert done.node_plan()["note"]["remove_directories"] == made
+
+
+def test_hosts_below_a_directory_of_spegel():
+    """It clears the directory whenever it starts."""
+    node = facts(SET, cri=LOADED, present=["/ca"], marks=["/etc/containerd/certs.d/_backup"])
+    result = task(node, hosts=[MIRROR]).prediction()
+
+    assert [item["id"] for item in result["findings"]] == ["containerd.hosts_owned"]
+    assert "hosts" not in result
+
+
+def test_hosts_of_a_failed_write_are_not_reported():
+    """Nothing was written."""
+    done = task(facts(SET, cri=LOADED, present=["/ca"]), hosts=[MIRROR])
+    result = done.outcome(done.prediction(), {"failed": True, "changed": False, "cri_ready": None, "msg": "disk full"})
+
+    assert "hosts" not in result and "diff" not in result

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.variables import (
+    complain_differences,
     complain_unknown,
+    complain_value,
     load_argument_specs,
     parse_waves,
     unknown_variables,
@@ -74,3 +76,24 @@ def test_options_of_one_name_are_the_same_in_every_role():
     for role in ROLE_NAMES:
         for name, option in options_of(role).items():
             assert seen.setdefault(name, option) == option, f"{name} in {role}"
+
+
+def test_a_value_that_may_hold_a_credential_is_never_shown():
+    """Whatever is wrong with it."""
+    name = "portcullis_containerd_hosts"
+    option = load_argument_specs(ROLES)[name]
+    endpoint = {"url": "https://m", "header": {"Authorization": "hunter22"}}
+    good = [{"registry": "docker.io", "endpoints": [endpoint]}]
+
+    assert complain_value(name, good, option) is None
+    for wrong in (
+        [{"registry": "docker.io", "endpoints": [{**endpoint, "typo": 1}]}],
+        [{"registry": "docker.io", "endpoint": [endpoint]}],
+        [{"registry": "docker.io", "endpoints": [{**endpoint, "header": "hunter22"}]}],
+        [{"registry": "docker.io", "endpoints": [{**endpoint, "url": "https://u:hunter22@m"}]}],
+        [*good, *good],
+    ):
+        complaint = complain_value(name, wrong, option)
+        assert complaint and "hunter22" not in complaint
+    difference = complain_differences({"a": {name: good}, "b": {name: []}})
+    assert "differs between hosts (a; b)" in difference and "hunter22" not in difference
