@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.containerd_registries import DEFAULT_NAMESPACE
@@ -146,7 +147,7 @@ def _url(key: str, value: Any) -> str:
 
 
 def _strings(key: str, value: Any) -> list[str]:
-    found = [value] if isinstance(value, str) else value
+    found = check_type_list(value) if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(item, str) and item for item in found):
         raise ValueError(f"{key} must be a text or a list of texts, got {_kind(value)}")
     return [str(item) for item in found]

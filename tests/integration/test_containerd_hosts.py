@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from tests.integration.test_containerd import ANSIBLE, DIRECTORY, LINES_UNDER_TEST, NODE, Target
+from tests.integration.conftest import LINES_UNDER_TEST
+from tests.integration.target import ANSIBLE, DIRECTORY, NODE, Target
 from tests.lab import containerd
 from tests.lab.registry import Registry
 from tests.lab.topology import Node

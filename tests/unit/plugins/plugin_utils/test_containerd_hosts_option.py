@@ -53,6 +53,7 @@ def test_everything_that_can_be_said():
 def test_the_defaults():
     """A host is for pulls, and checks certificates, unless told otherwise."""
     assert host_of() == Host(MIRROR, ("pull", "resolve"))
+    assert host_of(capabilities="pull,resolve") == host_of()
     assert host_of(ca=None, header=None, client=[], skip_verify=False) == host_of()
 
 
