@@ -22,6 +22,7 @@ _STRINGS = (
 _SCALAR = re.compile(r"[^\s,\]}#]+(?: \d\d:[^\s,\]}#]*)?")  # a date may have a space before its time
 _BLANK = re.compile(r"[ \t]*")
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_COMMENT = re.compile(r"#[^\r\n]*")
 _LINE_END = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\r?\Z)")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(\r?\n\s*)|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b", '"': '"', "\\": "\\"}
@@ -65,11 +66,15 @@ class Entry(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The places of one document; entries in order of the text, an inline table before what it contains."""
+    """The places of one document; entries in order of the text, an inline table before what it contains.
+
+    C(comments) are spans from the mark to the end of the line, which is not in it.
+    """
 
     text: str
     headers: list[Header]
     entries: list[Entry]
+    comments: list[tuple[int, int]]
 
     def value(self, entry):
         """Return the source text of an entry's value."""
@@ -86,6 +91,7 @@ class _Scanner:
         self.at = 1 if text.startswith("\ufeff") else 0
         self.headers = []
         self.entries = []
+        self.comments = []
 
     def fail(self, reason):
         raise ScanError(self.text, self.at, reason)
@@ -96,6 +102,14 @@ class _Scanner:
             return None
         self.at = match.end()
         return match.group()
+
+    def skip(self, pattern):
+        """Take blanks, line breaks and comments, and say whether they are there."""
+        start = self.at
+        taken = self.take(pattern)
+        if taken and "#" in taken:
+            self.comments += [(start + item.start(), start + item.end()) for item in _COMMENT.finditer(taken)]
+        return taken is not None
 
     def expect(self, mark, where):
         if not self.text.startswith(mark, self.at):
@@ -136,13 +150,13 @@ class _Scanner:
 
     def items(self, closing, item):
         """Move past comma-separated items up to and with the closing mark."""
-        self.take(_SPACE)
+        self.skip(_SPACE)
         while not self.text.startswith(closing, self.at):
             item()
-            self.take(_SPACE)
+            self.skip(_SPACE)
             if not self.text.startswith(closing, self.at):
                 self.expect(",", f"or {closing!r} after an item")
-                self.take(_SPACE)
+                self.skip(_SPACE)
         self.at += len(closing)
 
     def inline_table(self, table, path, inline):
@@ -184,19 +198,19 @@ class _Scanner:
         return decoded
 
     def line_end(self):
-        if self.take(_LINE_END) is None:
+        if not self.skip(_LINE_END):
             self.fail(f"expected the end of the line, found {self.text[self.at : self.at + 1]!r}")
 
     def run(self):
         table = ()
         while self.at < len(self.text):
-            if self.take(_LINE_END) is not None:
+            if self.skip(_LINE_END):
                 continue
             if self.text[_BLANK.match(self.text, self.at).end()] == "[":
                 table = self.header()
             else:
                 self.statement(table)
-        return Document(self.text, self.headers, self.entries)
+        return Document(self.text, self.headers, self.entries, self.comments)
 
 
 def scan(text: str) -> Document:

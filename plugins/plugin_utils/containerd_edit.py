@@ -19,6 +19,8 @@ Value = str | int | bool | list[str] | list[list[str]]
 _COMMA_AFTER = re.compile(r"[ \t]*,[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENTS = re.compile(r"(?:[ \t]*#[^\n]*(?:\n|\Z))*")
+_BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)*")
+_AFTER_BLANK_LINE = re.compile(r"\n[ \t]*\r?\n\Z")
 _QUOTE = re.compile(r"[\"']")
 _LINE_BREAK = re.compile(r"\r?\n")
 
@@ -76,18 +78,24 @@ def is_same(one: Any, other: Any) -> bool:
 def remove_path(text: str, path: tuple[str, ...]) -> list[Splice]:
     """Return the splices that take away everything at and below a path, in order; none when there is nothing.
 
-    Whole-line comments stay: whose they are cannot be known.
+    Comments stay, as lines of their own: whose they are cannot be known. Of blank lines above and below what goes
+    only those of one side stay.
 
     :raises EditError: something else would change.
     """
     document = scan(text)
     depth = len(path)
-    spans = [(item.start, item.end) for item in document.headers if item.path[:depth] == path]
-    for entry in document.entries:
-        if entry.path[:depth] == path and not any(start <= entry.start < end for start, end in spans):
-            spans.append(_pair_span(document, entry) if entry.inline else (entry.start, entry.end))
-    spans = _without_last_newline(text, _merged(sorted(spans)))
-    splices = [Splice(start, text[start:end], "") for start, end in spans]
+    items = [item for item in (*document.headers, *document.entries) if item.path[:depth] == path]
+    lines = [(item.start, item.end) for item in items if isinstance(item, Header) or not item.inline]
+    pairs = [
+        _pair_span(document, item)
+        for item in items
+        if isinstance(item, Entry) and item.inline and not any(start <= item.start < end for start, end in lines)
+    ]
+    splices = [_without_lines(document, start, end) for start, end in _merged(sorted(lines), text)]
+    for start, end in _merged(sorted(pairs)):
+        splices += _without_pair(document, start, end)
+    splices.sort()
     if splices:
         expected = tomllib.loads(text.removeprefix(BOM))
         parents = [expected]
@@ -108,23 +116,49 @@ def _pair_span(document: Document, entry: Entry) -> tuple[int, int]:
     return (before.start() if before else entry.start), entry.value_end
 
 
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join spans that touch, so that what goes as one is one splice."""
+def _merged(spans: list[tuple[int, int]], text: str = "") -> list[tuple[int, int]]:
+    """Join spans that touch, in a text also those with only blank lines between: what goes as one is one splice."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
-        if joined and start <= joined[-1][1]:
+        if joined and (start <= joined[-1][1] or _BLANK_LINES.fullmatch(text, joined[-1][1], start)):
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
             joined.append((start, end))
     return joined
 
 
-def _without_last_newline(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Let a text that ends without a line break end so again when its last lines go."""
-    if spans and spans[-1][1] == len(text) and _is_open(text) and spans[-1][0]:
-        start = spans[-1][0]
-        return [*spans[:-1], (start - len(_LINE_BREAK.search(text[:start][-2:]).group()), len(text))]
-    return spans
+def _without_lines(document: Document, start: int, end: int) -> Splice:
+    """Return the splice that takes whole lines away; a text that ends without a line break still does so."""
+    text = document.text
+    kept = _comment_lines(document, start, end)
+    if kept:
+        kept = kept.removesuffix(newline_of(text)) if end == len(text) and _is_open(text) else kept
+        return Splice(start, text[start:end], kept)
+    above = text[:start].rstrip(" \t\r\n")
+    if end == len(text):
+        line_break = _LINE_BREAK.search(text, len(above), start)
+        start = len(above) if not above.strip(BOM) else line_break.start() if _is_open(text) else line_break.end()
+    elif not above.strip(BOM) or _AFTER_BLANK_LINE.search(text[:start]):
+        end = _BLANK_LINES.match(text, end).end()
+    return Splice(start, text[start:end], "")
+
+
+def _without_pair(document: Document, start: int, end: int) -> list[Splice]:
+    """Return the splices that take a pair out of an inline table; comments in it go above the table's statement."""
+    statement = next(item for item in document.entries if not item.inline and item.start <= start < item.end)
+    kept = _comment_lines(document, start, end)
+    above = [Splice(statement.start, "", kept)] if kept else []
+    return [*above, Splice(start, document.text[start:end], "")]
+
+
+def _comment_lines(document: Document, start: int, end: int) -> str:
+    """Return the comments of a span, each as a line with the indentation of the one that it stood on."""
+    text, newline = document.text, newline_of(document.text)
+    return "".join(
+        _indent(document, text.rfind("\n", 0, at) + 1) + text[at:to] + newline
+        for at, to in document.comments
+        if start <= at < end
+    )
 
 
 def pruned(tree: dict) -> dict:
@@ -287,7 +321,7 @@ def _new_table(document: Document, table: tuple[str, ...], key: str, value: Valu
     at = _section_end(document, last) if last else len(text)
     if at == len(text):
         return Splice(at, "", _gap(text, newline) + lines + ("" if _is_open(text) else newline))
-    stands_apart = re.search(r"\n[ \t]*\r?\n\Z", text[: last.start])
+    stands_apart = _AFTER_BLANK_LINE.search(text[: last.start])
     return Splice(at, "", (newline if stands_apart else "") + lines + newline)
 
 
@@ -326,7 +360,7 @@ def _gap(text: str, newline: str) -> str:
         return ""
     if _is_open(text):
         return newline * 2
-    return "" if re.search(r"\n[ \t]*\r?\n\Z", text) else newline
+    return "" if _AFTER_BLANK_LINE.search(text) else newline
 
 
 def _line_at(document: Document, at: int, line: str) -> Splice:

@@ -130,10 +130,13 @@ def effective_registry(files: list[tuple[str, dict]], daemon: Daemon) -> Registr
     """
     merged = _merge_new(files) if daemon.migrates_each_file else _merge(files, daemon)
     plugin_id = _plugin_id(merged, daemon)
-    registry = _table(merged.plugins, plugin_id, "registry")
+    registry = table_at(merged.plugins, plugin_id, "registry")
     path = registry.get("config_path")
     value, source = (path.value, path.file) if isinstance(path, Leaf) else (None, "")
-    mirrors = {name: _file_of(tree) for name, tree in _table(registry, "mirrors").items()}
+    mirrors = {
+        name: _file_of(tree) or _file_with(files, "mirrors", name)
+        for name, tree in table_at(registry, "mirrors").items()
+    }
     was_migrated = merged.version < 3 and GRPC_CRI in merged.plugins
     if not value and _fills_in(daemon, value, bool(mirrors), was_migrated):
         value, source = BUILT_IN_PATHS, ""
@@ -143,8 +146,8 @@ def effective_registry(files: list[tuple[str, dict]], daemon: Daemon) -> Registr
         is_set=bool(value) and bool(source),
         mirrors=mirrors,
         tls={
-            name: _file_of(tree["tls"])
-            for name, tree in _table(registry, "configs").items()
+            name: _file_of(tree["tls"]) or _file_with(files, "configs", name)
+            for name, tree in table_at(registry, "configs").items()
             if isinstance(tree, dict) and "tls" in tree
         },
         other={key: _plain(value) for key, value in registry.items() if key != "config_path"},
@@ -183,10 +186,26 @@ def registry_tables(values: dict, daemon: Daemon, *, is_import: bool = False) ->
         names = [IMAGES, GRPC_CRI] if daemon.migrates_each_file else [IMAGES]
     else:
         names = [GRPC_CRI if version == 2 else V1_CRI, IMAGES, GRPC_CRI]
+    if daemon.version >= (2,) and version < 2:
+        # A table under the other name than the one in use would make the file ambiguous.
+        names = [name for name in names if name == IMAGES or _cri_names(values) in ([], [name])]
     # The old table comes first: where both exist it replaces the new one.
-    in_use = [name for name in (GRPC_CRI, V1_CRI, IMAGES) if "registry" in _table(values, "plugins", name)]
+    in_use = [name for name in (GRPC_CRI, V1_CRI, IMAGES) if "registry" in table_at(values, "plugins", name)]
     ordered = [name for name in in_use if name in names] + names
     return [("plugins", name, "registry") for name in dict.fromkeys(ordered)]
+
+
+def is_ambiguous(values: dict, daemon: Daemon) -> bool:
+    """Say whether a file without a version names CRI in both ways, and a registry in one.
+
+    2.x makes one plugin of both names, and keeps the table that Go's random order of a map brings last (v1Migrate).
+    """
+    has_registry = any("registry" in table_at(values, "plugins", name) for name in (V1_CRI, GRPC_CRI))
+    return daemon.version >= (2,) and values.get("version", 0) < 2 and len(_cri_names(values)) > 1 and has_registry
+
+
+def _cri_names(values: dict) -> list[str]:
+    return [name for name in (V1_CRI, GRPC_CRI) if name in table_at(values, "plugins")]
 
 
 def _plugin_id(merged: _Merged, daemon: Daemon) -> str:
@@ -236,7 +255,7 @@ def _rename_v1(plugins: dict) -> dict:
 
 def _migrate_registry(plugins: dict) -> None:
     """Replace the new registry table with the old one where that exists (migrateConfig in plugins/cri/images)."""
-    old = _table(plugins, GRPC_CRI)
+    old = table_at(plugins, GRPC_CRI)
     if "registry" in old:
         # A copy: a file that is merged later may change the old table, which nobody reads any more.
         plugins.setdefault(IMAGES, {})["registry"] = copy.deepcopy(old["registry"])
@@ -267,7 +286,17 @@ def _file_of(tree: Any) -> str:
     return next((found for value in tree.values() if (found := _file_of(value))), "")
 
 
-def _table(tree: dict, *path: str) -> dict:
+def _file_with(files: list[tuple[str, dict]], key: str, name: str) -> str:
+    """Return the last file that has a name below a key of a registry table, for tables without any value."""
+    tables = [
+        (path, table_at(values, "plugins", plugin, "registry", key))
+        for path, values in reversed(files)
+        for plugin in (V1_CRI, GRPC_CRI, IMAGES)
+    ]
+    return next((path for path, table in tables if name in table), files[0][0])
+
+
+def table_at(tree: dict, *path: str) -> dict:
     """Return the table at a path, empty when it is absent or no table."""
     for name in path:
         tree = tree.get(name)

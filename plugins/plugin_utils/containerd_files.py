@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import re
+import reprlib
 import tomllib
 from dataclasses import dataclass
 
 from ..module_utils.containerd_toml import ScanError, scan
-from .containerd_edit import BOM
+from .containerd_edit import BOM, dotted
 from .containerd_effective import Daemon
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_TEMPLATE = re.compile(r"\{\{|\{%")
+_TEMPLATE = re.compile(r"\{\{|\{%|<%")
 _LONE_CR = re.compile(r"\r(?!\n)")
 
 # Of the keys that are judged here; containerd does not start where one has another type.
@@ -61,7 +62,15 @@ class ConfigFile:
         document = scan(self.text)
         starts = [entry.key_start for entry in document.entries if entry.path[: len(key)] == key]
         starts += [header.start for header in document.headers if header.path[: len(key)] == key]
-        return f"{self.path} line {self.text.count(chr(10), 0, min(starts)) + 1}" if starts else self.path
+        return f"{self.path} line {_line_of(self.text, min(starts))}" if starts else self.path
+
+    def find_template(self) -> str:
+        """Return where a key or value holds a template expression that nobody rendered, "" when none does."""
+        comments = scan(self.text).comments if _TEMPLATE.search(self.text) else []
+        for match in _TEMPLATE.finditer(self.text):
+            if not any(start <= match.start() < end for start, end in comments):
+                return f"{self.path} line {_line_of(self.text, match.start())}: {match.group()}"
+        return ""
 
     def is_one_line(self, key: str) -> bool:
         """Say whether the value of a key of the root stands on one line, so that writing it anew loses no comment."""
@@ -85,7 +94,7 @@ def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
     if match := _LONE_CR.search(text):
         raise UnreadableError(
             "containerd.config_invalid",
-            f"{path} line {text.count(chr(10), 0, match.start()) + 1}: a carriage return without a line feed",
+            f"{path} line {_line_of(text, match.start())}: a carriage return without a line feed",
             "end lines with LF or CR LF",
         )
     try:
@@ -93,12 +102,19 @@ def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
         scan(text)
     except (tomllib.TOMLDecodeError, ScanError) as error:
         raise _explain(path, text, error) from error
+    except RecursionError as error:
+        line, _source = max(enumerate(text.split("\n"), 1), key=lambda item: item[1].count("[") + item[1].count("{"))
+        raise UnreadableError(
+            "containerd.config_invalid",
+            f"{path} line {line}: arrays or inline tables stand in each other deeper than can be read here",
+            "write them less deep; no setting of containerd needs that",
+        ) from error
     config = ConfigFile(path, text, values)
     for key, (kind, name) in _TYPES.items():
         if key in values and (not isinstance(values[key], kind) or isinstance(values[key], bool)):
             raise UnreadableError(
                 "containerd.config_invalid",
-                f"{config.place(key)}: {key} is {values[key]!r}",
+                f"{config.place(key)}: {key} is {reprlib.repr(values[key])}",
                 f"make {key} {name}; containerd does not start with this file",
             )
     return config
@@ -128,18 +144,48 @@ def _explain(path: str, text: str, error: tomllib.TOMLDecodeError | ScanError) -
         line, reason = error.line, error.reason
     else:
         reason = str(error)
-        match = re.search(r"\(at line (\d+)", reason)
-        line = int(match.group(1)) if match else text.count("\n") + 1
-    if template := _TEMPLATE.search(text):
-        at = text.count("\n", 0, template.start()) + 1
+        match = re.search(r"\(at line (\d+), column (\d+)\)", reason)
+        line, column = map(int, match.groups()) if match else (text.count("\n") + 1, 1)
+        reason = _comma_or_break(text, line, column) or _second_place(text, line) or reason
+    template = _TEMPLATE.search(text)
+    # An expression below the error is not what the parser stumbled over: scripts and charts hold some too.
+    if template and _line_of(text, template.start()) <= line:
         return UnreadableError(
             "containerd.config_template",
-            f"{path} line {at}: {template.group()} begins a template expression, so this is the source of a "
-            f"configuration, not one (line {line}: {reason})",
+            f"{path} line {_line_of(text, template.start())}: {template.group()} begins a template expression, so this "
+            f"is the source of a configuration, not one (line {line}: {reason})",
             "change the values that the template is rendered with",
         )
     return UnreadableError(
         "containerd.config_invalid",
         f"{path} line {line}: {reason}",
-        "correct that line; containerd does not start with this file",
+        "correct that line so that the file is TOML 1.0; a containerd that takes it for something else does not start",
     )
+
+
+def _line_of(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def _comma_or_break(text: str, line: int, column: int) -> str:
+    """Name what only TOML 1.1, and with it containerd 2.4, takes in an inline table; "" when it is something else."""
+    source = text.removeprefix(BOM).split("\n")[line - 1]
+    rest, before = source[column - 1 :], source[: column - 1].rstrip()
+    if rest.startswith("}") and before.endswith(","):
+        return "a comma after the last item of an inline table"
+    return "a line break inside an inline table" if not rest.strip("\r") and before.endswith(("{", ",")) else ""
+
+
+def _second_place(text: str, line: int) -> str:
+    """Return, for a table or key that was there before, where; "" when the line holds no such thing."""
+    try:
+        document = scan(text)
+    except ScanError:
+        return ""
+    items = [(header.start, header.path) for header in document.headers if not header.is_array]
+    items = sorted(items + [(entry.key_start, entry.path) for entry in document.entries])
+    for start, path in items:
+        first = next((at for at, other in items if at < start and other[: len(path)] == path), None)
+        if _line_of(text, start) == line and first is not None:
+            return f"{dotted(path)} is there a second time, the first one is in line {_line_of(text, first)}"
+    return ""

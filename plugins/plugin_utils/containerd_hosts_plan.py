@@ -49,11 +49,11 @@ def plan_hosts(
     :param present: the paths of certificates and keys that are files on the node.
     """
     plan = HostsPlan()
-    if ":" in directory.path:
+    if directory.fault:
         plan.problems.append(
             (
                 "containerd.hosts_directory",
-                f"config_path is the list {directory.path!r}",
+                f"config_path is {directory.fault}",
                 "one directory that the hosts.toml files can be written to",
                 "set registry_config_path to one directory",
             )

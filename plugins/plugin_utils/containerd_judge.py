@@ -7,9 +7,10 @@ A reason is C((finding id, observed, expected, remedy)).
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 
-from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry
+from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, is_ambiguous, registry_tables, table_at
 from .containerd_files import ConfigFile
 
 Reason = tuple[str, str, str, str]
@@ -31,16 +32,35 @@ def judge_imports(files: Mapping[str, bytes | None]) -> Iterator[Reason]:
 def judge_configs(configs: list[ConfigFile], registry: Registry, daemon: Daemon) -> Iterator[Reason]:
     """Refuse what this daemon does not take. C(registry) is what it makes of the files."""
     main_version = configs[0].values.get("version", 0)
-    for config in configs:
+    for at, config in enumerate(configs):
         yield from _judge_version(config, main_version, daemon)
         yield from _judge_plugins(config, registry.version, daemon)
-    for key in ("mirrors", "configs"):
-        value = registry.other.get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
+        yield from _judge_registry(config, daemon, is_import=at > 0)
+
+
+def _judge_registry(config: ConfigFile, daemon: Daemon, *, is_import: bool) -> Iterator[Reason]:
+    """Refuse registry values of a type that the CRI plugin does not decode, and two tables of which one is read."""
+    if is_ambiguous(config.values, daemon) and (is_import or daemon.migrates_each_file):
+        yield (
+            "containerd.config_ambiguous",
+            f"{config.place('plugins', V1_CRI)}: plugins.{V1_CRI}, and {config.place('plugins', GRPC_CRI)}: "
+            f'plugins."{GRPC_CRI}", in a file without a version',
+            "one of them: containerd takes either, another one at each start",
+            f'put version = 2 at the top and rename plugins.{V1_CRI} to plugins."{GRPC_CRI}"',
+        )
+    for table in registry_tables(config.values, daemon, is_import=is_import):
+        for key, value in table_at(config.values, *table).items():
+            is_table = isinstance(value, dict) and all(isinstance(item, dict) for item in value.values())
+            if key == "config_path" and not isinstance(value, str):
+                wanted = "a directory as a string"
+            elif key in ("mirrors", "configs") and not is_table:
+                wanted = f"a table with a table for each name below registry.{key}"
+            else:
+                continue
             yield (
                 "containerd.config_invalid",
-                f"registry.{key} in {configs[0].path}, or in an import of it, holds something else than tables",
-                f"a table with a table for each name below registry.{key}",
+                f"{config.place(*table, key)}: registry.{key} is {reprlib.repr(value)}",
+                wanted,
                 "correct it; the CRI plugin does not load with it",
             )
 

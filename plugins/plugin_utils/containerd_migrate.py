@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
-from .containerd_edit import apply_splices, remove_path
+from .containerd_edit import apply_splices, dotted, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
 from .containerd_files import ConfigFile, read_config
 from .containerd_hosts import HostsFile, directory_name, render, same_hosts
@@ -38,6 +40,18 @@ class RegistryDirectory:
 
     path: str
     existing: Mapping[str, HostsDirectory] = field(default_factory=dict)
+
+    @property
+    def fault(self) -> str:
+        """Why no file can be written below it, "" when files can."""
+        if is_list(self.path):
+            return f"the list {self.path!r}"
+        return "" if self.path.startswith("/") else f"no absolute path: {self.path!r}"
+
+
+def is_list(path: str) -> bool:
+    """Say whether containerd splits a path, as it does at C(:), on Windows at C(;); a drive letter is no list."""
+    return bool(re.search(r"[:;]", path)) and not re.match(r"[A-Za-z]:[\\/][^:;]*\Z", path)
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,7 @@ def _place(migration: Migration, converted: Converted, directory: RegistryDirect
     """Write a hosts.toml, leave one that means the same or that the option hosts writes, or say what is in the way."""
     hosts, keys = converted.hosts, ", ".join(converted.keys)
     name = directory_name(hosts.namespace, set(directory.existing))
-    path = f"{directory.path}/{name}/{FILE_NAME}"
+    path = posixpath.join(directory.path, name, FILE_NAME)
     migration.converted.append({"registry": hosts.namespace, "keys": converted.keys, "file": path})
     if is_claimed:
         return
@@ -182,8 +196,9 @@ def _note_engine(migration: Migration, daemon: Daemon, registry: Registry) -> No
         migration.notes.append(
             "without registry.mirrors and registry.configs containerd pulls through its transfer service"
         )
-    if daemon.version >= (2,) and registry.tls:
-        names = ", ".join(sorted(registry.tls))
+    keys = {key for entry in migration.converted for key in entry["keys"]}
+    names = ", ".join(sorted(host for host in registry.tls if dotted(("registry", "configs", host, "tls")) in keys))
+    if daemon.version >= (2,) and names:
         migration.notes.append(f"registry.configs.*.tls of {names}, which containerd 2.x ignored, takes effect again")
 
 

@@ -8,6 +8,7 @@ The old meaning is registryEndpoints and registryHosts of pkg/cri/server/image_p
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from .containerd_edit import dotted
 from .containerd_hosts import DOCKER_HUB, DOCKER_HUB_HOST, PULL, Host, HostsFile, is_namespace
 
 WILDCARD = "*"
+REWRITE = "rewrite"  # of K3s and RKE2, whose containerd reads it
 
 
 @dataclass
@@ -90,12 +92,20 @@ def _read_mirrors(mirrors: dict, conversion: Conversion) -> dict[str, list[str]]
         if not isinstance(endpoints, list) or not all(isinstance(item, str) and item for item in endpoints):
             conversion.problems.append(f"{key} is {mirror!r}, expected a table with endpoint = [URLs]")
             continue
-        if unknown := sorted(set(mirror) - {"endpoint"}):
-            conversion.problems.append(f"{key} has {', '.join(unknown)}, for which hosts.toml has no equivalent")
+        if REWRITE in mirror:
+            conversion.problems.append(f"{key} has {REWRITE}, for which hosts.toml has no equivalent")
+        if unknown := sorted(set(mirror) - {"endpoint", REWRITE}):
+            conversion.notes.append(f"{key} has {', '.join(unknown)}, which containerd ignored; it is dropped")
         if name != WILDCARD and not is_namespace(name):
-            conversion.problems.append(f"{key}: {name!r} is no registry host, so no image name leads to it")
+            conversion.notes.append(
+                f"{key} had no effect, since {name!r} is no registry host and no image name leads to it; it is dropped"
+            )
             continue
-        found[name] = [_with_scheme(endpoint) for endpoint in endpoints]
+        urls = [_with_scheme(endpoint) for endpoint in endpoints]
+        if wrong := next((url for url in urls if not _is_url(url)), None):
+            conversion.problems.append(f"{key}: {wrong!r} is no URL, so pulls through it fail")
+            continue
+        found[name] = urls
         conversion.notes += [
             f"{key}: requests to {endpoint!r} go to its path without /v2, as before; drop the slash if that was no wish"
             for endpoint in found[name]
@@ -169,7 +179,15 @@ def _unique(hosts: Iterable[Host]) -> tuple[Host, ...]:
 def _with_scheme(endpoint: str) -> str:
     if "://" in endpoint:
         return endpoint
-    return f"{_default_scheme(urlsplit('//' + endpoint).netloc)}://{endpoint}"
+    return f"{_default_scheme(endpoint.partition('/')[0])}://{endpoint}"
+
+
+def _is_url(endpoint: str) -> bool:
+    try:
+        url = urlsplit(endpoint)
+        return bool(url.hostname) and (url.port is None or url.port > 0) and not re.search(r"[\s{}\x7f]", endpoint)
+    except ValueError:
+        return False
 
 
 def _default_scheme(host: str) -> str:

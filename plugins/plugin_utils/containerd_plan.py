@@ -16,7 +16,7 @@ from .containerd_files import ConfigFile, UnreadableError, Write, read_config
 from .containerd_hosts_option import Entry
 from .containerd_hosts_plan import plan_hosts
 from .containerd_judge import judge_configs, judge_imports
-from .containerd_migrate import Converted, HostsDirectory, RegistryDirectory, migrate
+from .containerd_migrate import Converted, HostsDirectory, RegistryDirectory, is_list, migrate
 from .containerd_nri import UNCHANGED, nri_state, plan_nri
 from .containerd_settings import Setting, apply_settings
 
@@ -90,7 +90,7 @@ class Plan:
 
 def check_directory(path: str) -> str:
     """Return why a registry directory cannot be used, empty when it can."""
-    if ":" in path or ";" in path:
+    if is_list(path):
         return (
             f"registry_config_path must be one directory, got the list {path!r}: containerd 2.1 and later pull through "
             "the transfer service, which takes the whole list as one directory name and ignores every hosts.toml"
@@ -120,7 +120,9 @@ def plan_present(
     try:
         configs = [read_config(path, content or b"", daemon) for path, content in files.items()]
     except UnreadableError as error:
-        return plan.refuse(error.finding_id, str(error), "a configuration that this containerd accepts", error.remedy)
+        expected = "a configuration in TOML 1.0 that this containerd accepts"
+        return plan.refuse(error.finding_id, str(error), expected, error.remedy)
+    _warn_of_templates(plan, configs)
     plan.before = plan.after = _effective(configs, daemon)
     for refusal in judge_configs(configs, plan.before, daemon):
         plan.refuse(*refusal)
@@ -160,7 +162,11 @@ def _plan_registry(
         return configs
     _warn_of_missing_version(plan, configs[0], daemon)
     edited = _migrated(plan, configs, daemon, options, RegistryDirectory(wanted, hosts.get(wanted, {})))
-    return edited if plan.findings else _set_directory(plan, edited, daemon, options, wanted)
+    return (
+        edited
+        if plan.findings
+        else _set_directory(plan, edited, daemon, options, wanted, is_migrated=edited != configs)
+    )
 
 
 def _plan_settings(plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options) -> None:
@@ -221,10 +227,11 @@ def _migrated(
                 "let convert_mirrors write them as hosts.toml, or do so by hand and remove them",
             )
         return configs
-    if ":" in directory.path:
+    if directory.fault:
+        names = legacy or [f"registry.configs.*.tls for {name} in {path}" for name, path in plan.before.tls.items()]
         plan.refuse(
             "containerd.mirrors_present",
-            f"{'; '.join(legacy)}, and config_path is the list {directory.path!r}",
+            f"{'; '.join(names)}, and config_path is {directory.fault}",
             "one directory that the hosts.toml files can be written to",
             "set registry_config_path to one directory",
         )
@@ -295,8 +302,17 @@ def _warn_of_missing_version(plan: Plan, main: ConfigFile, daemon: Daemon) -> No
         )
 
 
+def _warn_of_templates(plan: Plan, configs: list[ConfigFile]) -> None:
+    """Name template expressions inside strings: the file can be read and edited, and may still be no real one."""
+    plan.warnings += [
+        f"{place} begins a template expression that nobody rendered; containerd takes it as it stands"
+        for place in map(ConfigFile.find_template, configs)
+        if place
+    ]
+
+
 def _warn_of_list(plan: Plan) -> None:
-    if ":" in plan.before.config_path:
+    if is_list(plan.before.config_path):
         plan.warnings.append(
             f"{plan.before.config_path_file or 'containerd'} sets config_path to the list "
             f"{plan.before.config_path!r}; pulls through the transfer service (default from containerd 2.1) take it as "
@@ -305,14 +321,16 @@ def _warn_of_list(plan: Plan) -> None:
 
 
 def _set_directory(
-    plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, wanted: str
+    plan: Plan, configs: list[ConfigFile], daemon: Daemon, options: Options, wanted: str, *, is_migrated: bool
 ) -> list[ConfigFile]:
     """Try each table that the daemon may read until one makes the wanted path effective and changes nothing else.
 
     The main file comes first; an imported file only where it wins over the main one.
+
+    :param is_migrated: mirrors and registry TLS were taken out.
     """
     other = pruned(_effective(configs, daemon).other)
-    if other != pruned(_without_legacy(plan.before.other) if plan.converted else plan.before.other):
+    if other != pruned(_without_legacy(plan.before.other) if is_migrated else plan.before.other):
         raise EditError("taking out mirrors and registry TLS would change what else the daemon uses")
     reasons = []
     for at in [0, *range(len(configs) - 1, 0, -1)]:

@@ -121,7 +121,10 @@ def apply_settings(
                     f"make {setting.name} what it shall be by hand",
                 )
             )
-    return configs, reasons or [item for setting in settings for item in _judge_effect(setting, configs, daemon)]
+    judges = (_judge_effect, _judge_runtime)
+    return configs, reasons or [
+        item for setting in settings for judge in judges for item in judge(setting, configs, daemon)
+    ]
 
 
 def naming_version(configs: list[ConfigFile], daemon: Daemon) -> int:
@@ -181,3 +184,20 @@ def _judge_effect(setting: Setting, configs: list[ConfigFile], daemon: Daemon) -
         f"{setting.name} as the settings say",
         f"make the change at {mixed or place}, or take its table out",
     )
+
+
+def _judge_runtime(setting: Setting, configs: list[ConfigFile], daemon: Daemon) -> Iterator[Reason]:
+    """Refuse a runtime without a type: pods do not start with it (containerd#6964).
+
+    A table of the file replaces a default one whole, up to 1.7 also that of runc.
+    """
+    if setting.value is None or len(setting.path) < 6 or setting.path[2:4] != ("containerd", "runtimes"):
+        return
+    path, name = (*setting.path[:5], "runtime_type"), setting.path[4]
+    if effective_value(configs, daemon, path)[0] is None and (daemon.version < (2,) or name != "runc"):
+        yield (
+            "containerd.setting_incomplete",
+            f"{setting.name} makes a table of the runtime {name!r} without runtime_type, in {configs[0].path}",
+            "a runtime_type for each runtime that the file names",
+            f'add to settings: table {list(path[:-1])}, key runtime_type, such as "io.containerd.runc.v2"',
+        )

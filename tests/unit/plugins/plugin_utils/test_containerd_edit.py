@@ -218,10 +218,36 @@ MIRRORS = (*TABLE, "mirrors")
             id="last-line-without-newline-in-crlf",
         ),
         pytest.param("a = 1\n", "a = 1\n", id="nothing-there"),
+        pytest.param(
+            f'a = 1\n\n[plugins."{CRI}".registry.mirrors.x]\nendpoint = []\n\n\n[b]\n',
+            "a = 1\n\n[b]\n",
+            id="one-side-of-blank-lines",
+        ),
+        pytest.param(
+            f'a = 1\n[plugins."{CRI}".registry.mirrors]\n\n[plugins."{CRI}".registry.mirrors.x]\n\n[b]\n',
+            "a = 1\n\n[b]\n",
+            id="blank-lines-between-go-too",
+        ),
+        pytest.param(f'[plugins."{CRI}".registry.mirrors]\n\n[b]\n', "[b]\n", id="first-of-the-file"),
+        pytest.param(f'\ufeff[plugins."{CRI}".registry.mirrors]\n', "\ufeff", id="all-of-the-file"),
+        pytest.param(f'a = 1\n\n[plugins."{CRI}".registry.mirrors]\n', "a = 1\n", id="last-of-the-file"),
+        pytest.param(f'a = 1 \n\n[plugins."{CRI}".registry.mirrors]', "a = 1 ", id="last-of-an-open-file"),
+        pytest.param(
+            f'[plugins."{CRI}".registry.mirrors.x] # hub\r\n  endpoint = [ # two\r\n    "https://a#b", # first\r\n'
+            "    # none\r\n  ] # end\r\n",
+            "# hub\r\n  # two\r\n    # first\r\n    # none\r\n  # end\r\n",
+            id="comments-beside-what-goes",
+        ),
+        pytest.param(f'a = 1\n[plugins."{CRI}".registry.mirrors] # end', "a = 1\n# end", id="comment-of-an-open-file"),
+        pytest.param(
+            f'[plugins."{CRI}"]\n  registry = {{ mirrors.a.endpoint = [ # one\n "x" ], b = 1 }}\n',
+            f'[plugins."{CRI}"]\n  # one\n  registry = {{ b = 1 }}\n',
+            id="comment-in-an-inline-table",
+        ),
     ],
 )
 def test_remove_table(before, after):
-    """Header and key lines go, in any spelling; comments, blank lines and the way the file ends stay."""
+    """Header and key lines go, in any spelling; comments and the way the file ends stay, no gap is left."""
     assert apply_splices(before, remove_path(before, MIRRORS)) == after
 
 
@@ -271,7 +297,7 @@ def test_a_table_is_not_replaced_by_a_value():
 @pytest.mark.parametrize(
     ("before", "path", "after"),
     [
-        pytest.param("[a]\nb = 1 # why\nc = 2\n", ("a", "b"), "[a]\nc = 2\n", id="key"),
+        pytest.param("[a]\nb = 1\nc = 2\n", ("a", "b"), "[a]\nc = 2\n", id="key"),
         pytest.param("b = [\n  'x',\n]\nc = 2\n", ("b",), "c = 2\n", id="array-of-several-lines"),
     ],
 )

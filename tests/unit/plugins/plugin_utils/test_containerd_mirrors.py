@@ -135,14 +135,32 @@ def test_convert(registry, expected):
     [
         pytest.param({"mirrors": {"a": {"endpoint": "https://m"}}}, "expected a table with endpoint", id="no-list"),
         pytest.param({"mirrors": {"a": {"endpoint": [], "rewrite": {}}}}, "has rewrite, for which", id="k3s-rewrite"),
-        pytest.param({"mirrors": {"a/b": {"endpoint": []}}}, "'a/b' is no registry host", id="path-as-name"),
-        pytest.param({"mirrors": {"..": {"endpoint": []}}}, "'..' is no registry host", id="parent-directory"),
+        pytest.param({"mirrors": {"a": {"endpoint": ["http://[::1"]}}}, "'http://[::1' is no URL", id="no-url"),
+        pytest.param({"mirrors": {"a": {"endpoint": ["https://m:x"]}}}, "'https://m:x' is no URL", id="no-port"),
+        pytest.param({"mirrors": {"a": {"endpoint": ["m.example/a b"]}}}, "a b' is no URL", id="blank-in-it"),
         pytest.param({"configs": {"a": {"tls": {"cert_file": "/c"}}}}, "only one of cert_file", id="no-key"),
     ],
 )
 def test_what_cannot_be_converted(registry, problem):
     """What has no equivalent is a problem, never dropped silently."""
     assert problem in convert(registry).problems[0]
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "https://a", "{{ registry }}:5000"])
+def test_a_name_that_no_image_has(name):
+    """Such a table never had an effect: it is named and dropped."""
+    found = convert({"mirrors": {name: {"endpoint": ["https://m"]}}})
+
+    assert (found.files, found.problems) == ({}, [])
+    assert f"had no effect, since {name!r} is no registry host" in found.notes[0]
+
+
+def test_a_key_that_containerd_ignores():
+    """What upstream never read is named and dropped."""
+    found = convert({"mirrors": {"a": {"endpoint": ["https://m"], "priority": 1}}})
+
+    assert "has priority, which containerd ignored" in found.notes[0]
+    assert list(found.files) == ["a"]
 
 
 def test_notes():

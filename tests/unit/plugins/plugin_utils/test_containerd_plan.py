@@ -111,8 +111,66 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
         pytest.param("1.7.24", b"a = 1\n# \xe9\n", "containerd.config_encoding", "line 2: byte 0xe9", id="latin-1"),
         pytest.param("2.1.9", b"\xef\xbb\xbfversion = 3\n", "containerd.byte_order_mark", "line 1", id="bom-2.x"),
         pytest.param("1.7.24", b"a = 1\nb = 2\rc = 3\n", "containerd.config_invalid", "line 2: a carriage", id="cr"),
-        pytest.param("1.7.24", b"a = {b = 1,}\n", "containerd.config_invalid", "line 1: ", id="trailing-comma"),
-        pytest.param("1.7.24", b"[a]\n[a]\n", "containerd.config_invalid", "line 2: Cannot declare", id="duplicate"),
+        pytest.param(
+            "1.7.24", b"a = {b = 1,}\n", "containerd.config_invalid", "line 1: a comma after the last", id="comma"
+        ),
+        pytest.param(
+            "1.7.24", b"a = {\r\n}\r\n", "containerd.config_invalid", "line 1: a line break inside", id="inline-lines"
+        ),
+        pytest.param(
+            "1.7.24",
+            b"a.b = 1\n[c]\n[a]\n",
+            "containerd.config_invalid",
+            "line 3: a is there a second time, the first one is in line 1",
+            id="dotted-and-table",
+        ),
+        pytest.param(
+            "1.7.24",
+            b"\na = 1\na = 2\n",
+            "containerd.config_invalid",
+            "line 3: a is there a second time",
+            id="twice",
+        ),
+        pytest.param("1.7.24", b"a = <%= @a %>\n", "containerd.config_template", "line 1: <% begins", id="erb"),
+        pytest.param(
+            "1.7.24",
+            b"[a\nb = '{{ x }}'\n",
+            "containerd.config_invalid",
+            "line 1: Expected ']'",
+            id="jinja-below",
+        ),
+        pytest.param(
+            "1.7.24",
+            b"apiVersion: v1\ndata: |\n  x = {{ x }}\n",
+            "containerd.config_invalid",
+            "line 1: Expected '='",
+            id="yaml-with-jinja-below",
+        ),
+        pytest.param("1.7.24", b"[[plugins]]\na = 1\n", "containerd.config_invalid", "line 1: plugins is", id="array"),
+        pytest.param(
+            "1.7.24", b"\na = " + b"[" * 4000 + b"]" * 4000, "containerd.config_invalid", "line 2: arrays or", id="deep"
+        ),
+        pytest.param(
+            "2.1.9",
+            f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = ["/a"]\n'.encode(),
+            "containerd.config_invalid",
+            "line 3: registry.config_path is ['/a']",
+            id="path-that-is-a-list",
+        ),
+        pytest.param(
+            "2.4.2",
+            f'[plugins."{OLD}".cni]\n[plugins.cri.registry]\nconfig_path = "/a"\n'.encode(),
+            "containerd.config_ambiguous",
+            "line 2: plugins.cri, and",
+            id="both-names-of-cri",
+        ),
+        pytest.param(
+            "1.7.24",
+            b"[a]\n[a]\n",
+            "containerd.config_invalid",
+            "line 2: a is there a second time, the first one is in line 1",
+            id="duplicate",
+        ),
         pytest.param("1.7.24", b"a = 1\nb = {{ x }}\n", "containerd.config_template", "line 2: {{ begins", id="jinja"),
         pytest.param("1.7.24", b"\nversion = 3\n", "containerd.config_version", "line 2: version = 3", id="version-3"),
         pytest.param("1.7.24", b'version = "2"\n', "containerd.config_invalid", "line 1: version is '2'", id="text"),
@@ -120,7 +178,7 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
             "1.7.24",
             f'version = 2\n[plugins."{OLD}".registry]\nmirrors = 7\n'.encode(),
             "containerd.config_invalid",
-            "registry.mirrors in",
+            "line 3: registry.mirrors is 7",
             id="mirrors-that-are-no-table",
         ),
         pytest.param(
@@ -357,3 +415,92 @@ def test_plan_of_anything(body, version, head):
     assert present(after, version, "/wanted").writes == []
     undone = plan_restore({MAIN: after}, parse_version(version), {MAIN: Write(MAIN, after, content)})
     assert undone.after == plan.before
+
+
+@pytest.mark.parametrize(
+    ("content", "table"),
+    [
+        pytest.param(f'[plugins."{OLD}".cni]\nbin_dir = "/b"\n', f'[plugins."{NEW}".registry]', id="new-name"),
+        pytest.param('[plugins.cri.cni]\nbin_dir = "/b"\n', "[plugins.cri.registry]", id="old-name"),
+        pytest.param(
+            f'[plugins.cri.cni]\nbin_dir = "/b"\n[plugins."{OLD}".cni]\n', f'[plugins."{NEW}".registry]', id="both"
+        ),
+    ],
+)
+def test_a_file_without_version_keeps_one_name_of_cri(content, table):
+    """2.x makes one plugin of both names and keeps a random one of two tables: the edit never makes a second."""
+    assert table in present(content.encode(), "2.3.7", "/wanted").writes[-1].after.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "observed"),
+    [
+        pytest.param("C:\\\\certs.d", "config_path is no absolute path: 'C:", id="windows"),
+        pytest.param("${SNAP_DATA}/certs.d", "config_path is no absolute path: '${", id="shell-variable"),
+        pytest.param("/a:/b", "config_path is the list '/a:/b'", id="list"),
+    ],
+)
+@pytest.mark.parametrize(("version", "legacy"), [("1.7.24", "mirrors.a"), ("2.1.9", "configs.a.tls")])
+def test_where_hosts_files_cannot_be_written(version, legacy, path, observed):
+    """The kept directory is no place to convert to, for the reason that is said; what is in the way is named."""
+    text = f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "{path}"\n[plugins."{OLD}".registry.{legacy}]\n'
+    text += 'ca_file = "/ca"\n' if "tls" in legacy else 'endpoint = ["https://m"]\n'
+    plan = present(text.encode(), version)
+
+    if plan.findings:
+        assert observed in plan.findings[0]["observed"]
+        assert f"for a in {MAIN}" in plan.findings[0]["observed"]
+    else:
+        assert plan.writes == []
+
+
+def test_a_drive_letter_is_no_list():
+    """A directory of Windows gets no warning of lists."""
+    text = f"version = 2\n[plugins.'{OLD}'.registry]\nconfig_path = 'C:\\certs.d'\n"
+
+    assert present(text.encode(), "1.7.24").warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        pytest.param('a = "{{ image }}"\n', True, id="in-a-value"),
+        pytest.param("# {{ ansible_managed }}\na = 1\n", False, id="in-a-comment"),
+        pytest.param("a = 1 # <% %>\n", False, id="in-a-comment-beside"),
+    ],
+)
+def test_a_template_that_is_toml(text, warns):
+    """It can be edited as it stands, and is named."""
+    found = [item for item in present(text.encode(), "1.7.24").warnings if "template expression" in item]
+
+    assert len(found) == warns
+
+
+@pytest.mark.parametrize("legacy", ["registry.configs.'*'.tls", "registry.mirrors.'a/b'", "registry.mirrors.a"])
+def test_tables_that_had_no_effect_go(legacy):
+    """What leads to no hosts.toml goes as well, and the plan is whole; a table without a key has a file too."""
+    text = f"version = 2\n[plugins.'{OLD}'.{legacy}]\n"
+    plan = present(text.encode(), "1.7.24", "/wanted")
+
+    assert plan.findings == []
+    assert plan.before.mirrors in ({}, {legacy.rpartition(".")[2].strip("'"): MAIN})
+    assert legacy not in plan.writes[-1].after.decode()
+
+
+def test_tls_that_is_dropped_takes_no_effect_again():
+    """The notes do not say both."""
+    text = (
+        f'version = 2\n[plugins."{OLD}".registry.mirrors."r:5000"]\nendpoint = ["http://r:5000"]\n'
+        f'[plugins."{OLD}".registry.configs."r:5000".tls]\ninsecure_skip_verify = true\n'
+    )
+    warnings = " ".join(present(text.encode(), "2.1.9", "/wanted").warnings)
+
+    assert "had no effect" in warnings
+    assert "takes effect again" not in warnings
+
+
+def test_a_trailing_slash_of_the_directory():
+    """The files of a directory with a slash at its end have no second one."""
+    text = f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = ["https://m"]\n'
+
+    assert present(text.encode(), "1.7.24", "/wanted/").writes[0].path == "/wanted/a/hosts.toml"

@@ -13,6 +13,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan i
     check_directory,
     plan_present,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_settings import parse_settings
 
 MAIN = "/etc/containerd/config.toml"
 OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
@@ -65,7 +66,8 @@ def test_deckhouse_13934_duplicate_tls_table():
     table = f'[plugins."{OLD}".registry.configs.m.tls]\n'
     found = plan(f'version = 2\n{table}ca_file = "/a"\n{table}', "1.7.34")
 
-    assert "line 4: Cannot declare" in found.findings[0]["observed"]
+    assert "line 4: " in found.findings[0]["observed"]
+    assert "a second time, the first one is in line 2" in found.findings[0]["observed"]
 
 
 def test_5837_7982_import_that_wipes_cri():
@@ -183,6 +185,104 @@ def test_nri_plugins_pr_744_745_empty_file(version):
     values = tomllib.loads(after(plan("", version)))
 
     assert set(values) == {"version", "plugins"}
+
+
+def test_6389_import_brought_for_one_setting():
+    """The path goes into the file that has the CRI table on 1.x, and no import is added."""
+    drop = f'version = 2\n[plugins."{OLD}".registry.configs.a.auth]\nusername = "u"\n'
+    found = plan(f'version = 2\nimports = ["drop.toml"]\n[plugins."{OLD}"]\nx = 1\n', "1.6.20", drop=drop)
+
+    assert [write.path for write in found.writes] == ["/etc/containerd/drop.toml"]
+
+
+def test_capi_extensions_nutanix_1613_drop_in_of_another_version():
+    """A version 3 drop-in of the GPU operator takes the migration of a version 2 file away on 2.1."""
+    drop = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n"
+    text = f'version = 2\nimports = ["drop.toml"]\n[plugins."{OLD}".registry]\nconfig_path = "/c"\n'
+    found = plan(text, "2.1.9", drop=drop)
+
+    assert found.before.config_path == ""
+    assert found.after.config_path == "/c"
+    assert f'"{NEW}".registry]' in after(found)
+
+
+@pytest.mark.parametrize("version", ["2.0.11", "2.2.7"])
+def test_10120_registry_alone_is_migrated(version):
+    """A registry table without one of the runtime is read all the same: nothing is to do."""
+    found = plan(f'version = 2\n[plugins."{OLD}".registry]\nconfig_path = "/c"\n', version)
+
+    assert (found.writes, found.findings) == ([], [])
+
+
+def test_cks_course_environment_93_mirrors_beside_an_empty_path():
+    """2.2.1 takes its own two directories for an empty path, so mirrors alone kill CRI: they are converted."""
+    text = (
+        f'version = 2\n[plugins."{OLD}".registry]\n  config_path = ""\n\n'
+        f'  [plugins."{OLD}".registry.mirrors]\n    [plugins."{OLD}".registry.mirrors."docker.io"]\n'
+        '      endpoint = ["https://m.example", "https://registry-1.docker.io"]\n'
+    )
+
+    assert after(plan(text, "2.2.1")) == f'version = 2\n[plugins."{OLD}".registry]\n  config_path = "/c"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "finding_id"),
+    [('disabled_plugins = ["cri"]\n', "containerd.cri_disabled"), ("a = [“cri”]\n", "containerd.config_invalid")],
+)
+def test_4581_8139_kubernetes_111591_cri_switched_off(text, finding_id):
+    """The package's stub is named, and so is a line with quotes of a text program."""
+    found = plan(text, "1.6.20")
+
+    assert found.findings[0]["id"] == finding_id
+    assert "line 1: " in found.findings[0]["observed"]
+
+
+def test_11624_tls_that_2x_lost():
+    """The CA that 2.x only warned of is in hosts.toml, and the report says that it counts again."""
+    text = f'version = 2\n[plugins."{OLD}".registry.configs."r.example".tls]\nca_file = "/ca.crt"\n'
+    found = plan(text, "2.0.11")
+
+    assert b'ca = "/ca.crt"' in found.writes[0].after
+    assert "takes effect again" in " ".join(found.warnings)
+
+
+def test_11041_credentials_stay_beside_the_path():
+    """configs.*.auth keeps working with config_path and stays, mirrors go."""
+    auth = f'[plugins."{OLD}".registry.configs."r.example".auth]\nusername = "u"\n'
+    found = plan(f'version = 2\n{auth}[plugins."{OLD}".registry.mirrors.{MIRROR}', "2.1.9")
+
+    assert auth in after(found)
+    assert "mirrors" not in after(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "plugin", "refused"), [("1.7.34", OLD, True), ("2.1.9", "io.containerd.cri.v1.runtime", False)]
+)
+def test_6964_coreos_overlay_1214_runtime_without_a_type(version, plugin, refused):
+    """Up to 1.7 one key of runc takes away its runtime_type: refused, with what to add."""
+    table = ["plugins", plugin, "containerd", "runtimes", "runc"]
+    settings = [{"table": [*table, "options"], "key": "SystemdCgroup", "value": True}]
+    kind = {"table": table, "key": "runtime_type", "value": "io.containerd.runc.v2"}
+    files = {MAIN: b"version = 2\n" if version < "2" else b"version = 3\n"}
+    found, whole = (
+        plan_present(files, parse_version(version), Options("/c", settings=parse_settings(items)))
+        for items in (settings, [*settings, kind])
+    )
+
+    assert [item["id"] for item in found.findings] == ["containerd.setting_incomplete"] * refused
+    assert whole.findings == []
+
+
+def test_11747_migrate_is_never_written_back():
+    """A version 2 file stays one on 2.x: comments, unknown keys and what is no default are left as they are."""
+    text = f'# mine\nversion = 2\n[plugins."{OLD}"]\n  unknown = 1 # kept\n'
+
+    assert after(plan(text, "2.3.4")).startswith(text)
+
+
+def test_6438_the_directory_is_one_of_cri():
+    """The path goes into the CRI plugin's table, not to where only other clients would look."""
+    assert tomllib.loads(after(plan("version = 3\n", "2.1.9")))["plugins"] == {NEW: {"registry": {"config_path": "/c"}}}
 
 
 def test_12808_12415_12636_colon_list():
