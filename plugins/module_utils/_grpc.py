@@ -69,17 +69,18 @@ class Channel:
             self._connection.close()
             self._connection = None
 
-    def unary(self, method, message, timeout_s):
+    def unary(self, method, message, timeout_s, metadata=None):
         """Return the response message of one call, in octets.
 
         :param method: C(/package.Service/Method).
         :param timeout_s: for all of it, connecting included; the server learns it as well.
+        :param metadata: further headers.
         :raises GrpcError: anything that goes wrong.
         """
         deadline = time.monotonic() + timeout_s
         body = struct.pack(">BI", 0, len(message)) + message
         try:
-            response = self._exchange(_request_headers(method, timeout_s), body, deadline)
+            response = self._exchange(_request_headers(method, timeout_s, metadata or {}), body, deadline)
         except ValueError as error:
             raise GrpcError("INVALID_ARGUMENT", str(error)) from error
         except Http2Timeout as error:
@@ -109,7 +110,7 @@ class Channel:
             raise
 
 
-def _request_headers(method, timeout_s):
+def _request_headers(method, timeout_s, metadata):
     timeout_ms = max(1, min(int(timeout_s * 1000), _MAX_TIMEOUT_MS))
     headers = {
         ":method": "POST",
@@ -120,6 +121,7 @@ def _request_headers(method, timeout_s):
         "content-type": "application/grpc",
         "user-agent": "portcullis",
         "grpc-timeout": f"{timeout_ms}m",
+        **metadata,
     }
     return [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
 

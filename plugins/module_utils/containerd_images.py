@@ -1,76 +1,290 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images on a node with containerd: full references, pulls through CRI, imports from archives."""
+"""Images on a node with containerd: what is there, pulls through CRI, imports, and pins.
+
+Measured on 1.6.20 and 2.2.9: a pull takes an image of another architecture where the name stands for a single manifest,
+and says nothing; C(ctr images import) brings every image of an archive, whatever else is asked for on 1.6.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
+import threading
+import time
+from typing import Any, NamedTuple
 
+from .containerd_store import NAMESPACE, PINNED_LABEL, PINNED_VALUE, ImageStore, StoreError
 from .cri import CriClient, CriError
 from .host import SEARCH_PATH
+from .image_archive import ArchiveError, copy_entry, read_archive, select_entry
+from .image_platform import node_platform, platform_of, runs_on
+from .image_reference import MASK, parse_reference
 
-NAMESPACE = "k8s.io"
-DEFAULT_REGISTRY = "docker.io"
+# CRI follows containerd's own records by events.
+FOLLOW_TIMEOUT_S = 10
+_POLL_S = 0.05
+# The first release that could know pins: https://github.com/containerd/containerd/pull/8720 for 1.6.
+_FIRST_WITH_PINS = (1, 6, 22)
+_URL_SECRETS = re.compile(r"(?<=://)[^\s/@\"']+(?=@)|(?<=[?&])(?!ns=)[^\s\"'&]+")
 
 
 class ImageError(Exception):
     """The image could not be provided; the text says what was tried and what to do."""
 
 
-def normalise(name):
-    """Return the full reference that CRI uses (distribution/reference: ParseNormalizedNamed)."""
-    first, slash, rest = name.partition("/")
-    has_registry = slash and (re.search(r"[.:]", first) or first == "localhost")
-    registry, path = (first, rest) if has_registry else (DEFAULT_REGISTRY, name)
-    if registry == DEFAULT_REGISTRY and "/" not in path:
-        path = "library/" + path
-    if "@" not in path and ":" not in path.rpartition("/")[2]:
-        path += ":latest"
-    return f"{registry}/{path}"
+class Image(NamedTuple):
+    """An image that CRI has."""
+
+    id: str
+    platform: Any
+    """A Platform; None where containerd does not say."""
+    pinned: bool
+    names: tuple[str, ...]
+    """All that lead to it: tags, digests and the id."""
 
 
-def pull(socket, name, timeout_s):
-    """Pull through CRI and return the image as CRI has it afterwards."""
+def this_node():
+    """Return the Platform of the machine that this runs on."""
+    return node_platform(os.uname().machine)
+
+
+def find_image(client, name):
+    """Return the Image that CRI has by a name, or None.
+
+    :raises CriError: CRI does not answer.
+    """
+    found = client.image_status(name, verbose=True)
+    if found is None:
+        return None
     try:
-        with CriClient(socket) as client:
-            client.pull_image(name, timeout_s=timeout_s)
-            image = client.image_status(name)
-    except CriError as error:
-        raise ImageError(
-            f"{name} is not on the node and cannot be pulled: {error}; let the node reach the registry, write a mirror "
-            "below the registry directory, or give an archive of the image"
-        ) from error
+        platform = platform_of(json.loads(found["info"]["info"])["imageSpec"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        platform = None
+    names = (*found["repo_tags"], *found["repo_digests"], found["id"])
+    return Image(found["id"], platform if platform and platform.architecture else None, found["pinned"], names)
+
+
+def is_as_wanted(image, pinned, node):
+    """Say whether nothing is left to do: C(image) may be None, C(pinned) None means whatever it is."""
+    return bool(image) and not complain_platform(image, node) and pinned in (None, image.pinned)
+
+
+def find_as_wanted(address, wanted):
+    """Return the names of C(wanted), each C({name, pinned}), that are on the node as they shall be.
+
+    None of them when CRI does not answer, or when a name is none: who provides them says why.
+    """
+    node = this_node()
+    try:
+        with CriClient(address) as client:
+            return [
+                item["name"]
+                for item in wanted
+                if is_as_wanted(find_image(client, parse_reference(item["name"]).name), item["pinned"], node)
+            ]
+    except (CriError, ValueError):
+        return []
+
+
+def complain_platform(image, node):
+    """Say that the node cannot run an image; empty when it can, or when containerd does not say for what it is."""
+    if image.platform is None or runs_on(image.platform, node):
+        return ""
+    return f"it is for {image.platform}, expected {node}: its programs would end with an exec format error"
+
+
+def complain_pins(version):
+    """Say that a containerd is too old to know pins; empty when it may know them."""
+    numbers = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    if not numbers or tuple(map(int, numbers.groups())) >= _FIRST_WITH_PINS:
+        return ""
+    return f"containerd {version} knows no pinned images: update it to 1.7, or leave pinned out"
+
+
+def read_digest(address, image, name):
+    """Return the digest of the manifest or index that a name, or any other of its image, stands for.
+
+    :raises ImageError: containerd does not say.
+    """
+    try:
+        with ImageStore(address) as store:
+            records = store.records([name, *image.names])
+    except StoreError as error:
+        raise ImageError(str(error)) from error
+    return records.get(name, next(iter(records.values()), ("", {})))[0]
+
+
+def provide(address, reference, archive, timeout_s):
+    """Import or pull an image, prove it, and return the Image; what a failure leaves behind is taken away.
+
+    :param archive: a path, or None to pull.
+    :raises ImageError: it is not there.
+    """
+    node = this_node()
+    try:
+        with ImageStore(address) as store:
+            before = set(store.records())
+            try:
+                if archive:
+                    _import(address, reference, archive, node, timeout_s)
+                else:
+                    _pull(address, reference, node, timeout_s)
+                return _prove(address, reference, node)
+            except ImageError as failure:
+                try:
+                    _take_away(address, store, reference, before)
+                except (ImageError, StoreError) as error:
+                    raise ImageError(f"{failure}; what the attempt left is still there: {error}") from failure
+                raise
+    except StoreError as error:
+        raise ImageError(str(error)) from error
+
+
+def _prove(address, reference, node):
+    image = _wait(address, reference.name, lambda image: image is not None)
     if image is None:
-        raise ImageError(f"{name} was pulled, but CRI does not have it; is another run or garbage collection at work?")
+        raise ImageError(f"{reference.name} was provided, but CRI does not have it: does another run remove images?")
+    problem = complain_platform(image, node)
+    if problem:
+        raise ImageError(
+            f"{reference.name} was provided, but {problem}; name an image for {node}, or one for several platforms"
+        )
     return image
 
 
-def import_archive(socket, name, archive, timeout_s):
-    """Import an archive into the namespace of Kubernetes and return the image as CRI has it afterwards."""
-    argv = ["ctr", "--address", socket, "--namespace", NAMESPACE, "images", "import", archive]
+def _take_away(address, store, reference, before):
+    """Remove the names that a failed attempt has brought."""
+    image = _ask(address, reference.name)
+    known = [reference.name, *(image.names if image else ())]
+    for name in store.records(known):
+        if name not in before:
+            store.remove(name)
+    if reference.name not in before:
+        _wait(address, reference.name, lambda image: image is None)
+
+
+def set_pin(address, image, name, pinned):
+    """Pin an image by a name, or take the pins off all its names; CRI must report it, else all is as before.
+
+    :raises ImageError: CRI does not follow.
+    """
+    names, value = ([name], PINNED_VALUE) if pinned else (image.names, "")
     try:
-        done = subprocess.run(
+        with ImageStore(address) as store:
+            old = {key: labels.get(PINNED_LABEL, "") for key, (_digest, labels) in store.records(names).items()}
+            changed = {key: label for key, label in old.items() if label != value}
+            for key in changed:
+                store.set_label(key, PINNED_LABEL, value)
+            found = _wait(address, name, lambda image: image is not None and image.pinned == pinned)
+            if found is None or found.pinned != pinned:
+                for key, label in changed.items():
+                    store.set_label(key, PINNED_LABEL, label)
+                raise ImageError(
+                    f"{name}: the label {PINNED_LABEL} was {'set' if pinned else 'removed'}, but within "
+                    f"{FOLLOW_TIMEOUT_S} s CRI did not report the image as {'' if pinned else 'not '}pinned, so the "
+                    "label is as before: update containerd to 1.7, or leave pinned out"
+                )
+    except StoreError as error:
+        raise ImageError(str(error)) from error
+    return found
+
+
+def _ask(address, name):
+    try:
+        with CriClient(address) as client:
+            return find_image(client, name)
+    except CriError as error:
+        raise ImageError(f"CRI does not answer: {without_secrets(str(error))}") from error
+
+
+def _wait(address, name, is_good):
+    """Return the Image as soon as it is as it should be, or as it is after FOLLOW_TIMEOUT_S."""
+    deadline = time.monotonic() + FOLLOW_TIMEOUT_S
+    while True:
+        image = _ask(address, name)
+        if is_good(image) or time.monotonic() >= deadline:
+            return image
+        time.sleep(_POLL_S)
+
+
+def _pull(address, reference, node, timeout_s):
+    try:
+        with CriClient(address) as client:
+            client.pull_image(reference.name, timeout_s=timeout_s)
+    except CriError as error:
+        if "no match for platform" in error.message:
+            raise ImageError(
+                f"the registry's {reference.name} has no image for {node}, which this node needs: name another, or "
+                "give an archive"
+            ) from error
+        advice = "let the node reach the registry, write a mirror below the registry directory, or give an archive"
+        # The daemon learns of the deadline too, and may be the one who cancels.
+        if error.code_name in ("DEADLINE_EXCEEDED", "CANCELLED"):
+            reason = f"was not pulled within {timeout_s} s: raise timeout for a large image"
+        else:
+            reason = f"cannot be pulled: {without_secrets(str(error))}"
+        raise ImageError(f"{reference.name} is not on the node and {reason}; {advice}") from error
+
+
+def without_secrets(text):
+    """Return an error's text without users and queries in URLs: some registries' redirects are signed by them."""
+    return _URL_SECRETS.sub(MASK, text)
+
+
+def _import(address, reference, archive, node, timeout_s):
+    """Have C(ctr) import a copy of the archive that holds this image only, under this name only."""
+    try:
+        entry = select_entry(read_archive(archive), reference, node)
+    except ArchiveError as error:
+        raise ImageError(f"the archive of {reference.name}: {error}") from error
+    argv = ["ctr", "--address", address, "--namespace", NAMESPACE, "images", "import", "-"]
+    read_end, write_end = os.pipe()
+    try:
+        process = subprocess.Popen(
             argv,
             env={"PATH": SEARCH_PATH, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
+            stdin=read_end,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
         )
-    except FileNotFoundError as error:
+    except OSError as error:
+        os.close(write_end)
         raise ImageError("ctr is not on the node; it comes with containerd, install it to import images") from error
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"ctr did not import the archive of {name} within {timeout_s} s") from error
-    output = done.stdout.decode("utf-8", "replace").strip()
-    if done.returncode:
-        raise ImageError(f"ctr could not import the archive of {name}: {output}; is it an OCI or docker archive?")
+    finally:
+        os.close(read_end)
+    writer = _Writer(archive, write_end, entry, reference.name)
     try:
-        with CriClient(socket) as client:
-            image = client.image_status(name)
-    except CriError as error:
-        raise ImageError(f"the archive was imported, but CRI does not answer: {error}") from error
-    if image is None:
-        raise ImageError(f"the archive was imported, but it holds no {name}: {output}; give an archive of that image")
-    return image
+        output = process.communicate(timeout=timeout_s)[0].decode("utf-8", "replace").strip()
+    except subprocess.TimeoutExpired as error:
+        raise ImageError(f"ctr did not import the archive of {reference.name} within {timeout_s} s") from error
+    finally:
+        # Without ctr the pipe has no reader, which ends the writer.
+        process.kill()
+        process.communicate()
+        writer.join()
+    if writer.problem or process.returncode:
+        reason = writer.problem or without_secrets(output)
+        raise ImageError(f"ctr could not import the archive of {reference.name}: {reason}; save the image again")
+
+
+class _Writer(threading.Thread):
+    """Writes the copy into a pipe while C(ctr) reads it."""
+
+    def __init__(self, archive, descriptor, entry, name):
+        super().__init__()
+        self._arguments = (archive, descriptor, entry, name)
+        self.problem = ""
+        self.start()
+
+    def run(self):
+        archive, descriptor, entry, name = self._arguments
+        try:
+            with open(descriptor, "wb") as output:
+                copy_entry(archive, output, entry, name)
+        except BrokenPipeError:
+            return  # ctr has ended before: it says why
+        except ArchiveError as error:
+            self.problem = str(error)

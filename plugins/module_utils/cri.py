@@ -84,7 +84,11 @@ _METHODS = {
         {1: Field("status", _CONTAINER_STATUS), 2: Field("info", STRING_MAP)},
     ),
     "ListImages": ("ImageService", {}, {1: Field("images", _IMAGE, repeated=True)}),
-    "ImageStatus": ("ImageService", {1: Field("image", _IMAGE_SPEC)}, {1: Field("image", _IMAGE)}),
+    "ImageStatus": (
+        "ImageService",
+        {1: Field("image", _IMAGE_SPEC), 2: Field("verbose", BOOL)},
+        {1: Field("image", _IMAGE), 2: Field("info", STRING_MAP)},
+    ),
     "PullImage": ("ImageService", {1: Field("image", _IMAGE_SPEC)}, {1: Field("image_ref", STRING)}),
 }
 
@@ -153,9 +157,13 @@ class CriClient:
         """Return [{id, repo_tags, repo_digests, size_bytes, pinned}]."""
         return self._call("ListImages", {})["images"]
 
-    def image_status(self, ref):
-        """Return the image of a name, digest or id as in images(); None when the runtime does not have it."""
-        return self._call("ImageStatus", {"image": {"image": ref}})["image"]
+    def image_status(self, ref, verbose=False):
+        """Return the image of a name, digest or id as in images(); None when the runtime does not have it.
+
+        With verbose it has info as well; the JSON text info["info"] of containerd holds "imageSpec".
+        """
+        response = self._call("ImageStatus", {"image": {"image": ref}, "verbose": verbose})
+        return response["image"] and dict(response["image"], **({"info": response["info"]} if verbose else {}))
 
     def pull_image(self, ref, timeout_s=PULL_TIMEOUT_S):
         """Pull an image with the runtime's own registry configuration; return the reference of what was pulled."""

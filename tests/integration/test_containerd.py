@@ -1,6 +1,6 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""containerd_config and containerd_image on a node of the lab: real unit, real daemon, real pods, real faults."""
+"""containerd_config on a node of the lab: real unit, real daemon, real pods, real faults."""
 
 from __future__ import annotations
 
@@ -325,27 +325,3 @@ def test_nri_is_switched_off_and_on_and_its_socket_follows(target):
     assert target.sh(listening).strip() == "1"
     assert target.configure("state=absent")["changed"]
     assert target.config() == original
-
-
-def test_image_from_an_archive(target, tmp_path):
-    """A missing image is imported from an archive of the controller; one that is there is left."""
-    archive = tmp_path / "busybox.tar"
-    export = "ctr -n k8s.io images export /root/busybox.tar " + BUSYBOX
-    target.sh(export)
-    archive.write_bytes(
-        subprocess.run([*target.lab.ssh_command(NODE), "cat /root/busybox.tar"], capture_output=True, check=True).stdout
-    )
-    target.sh(f"rm /root/busybox.tar; ctr -n k8s.io images rm --sync {BUSYBOX}")
-
-    present = f"name=busybox:1.33 archive={archive}"
-    predicted = target.run("containerd_image", present, check_mode=True)
-    changed = target.run("containerd_image", present)
-    again = target.run("containerd_image", present)
-    wrong = target.run("containerd_image", f"name=docker.io/library/other:1 archive={archive}")
-    pulled = target.run("containerd_image", "name=registry.invalid/a:1 timeout=20")
-
-    assert predicted["changed"] and changed["changed"] and not again["changed"]
-    assert (changed["name"], changed["source"], again["source"]) == (BUSYBOX, "archive", "node")
-    assert changed["image_id"] == again["image_id"] != ""
-    assert wrong["failed"] and "holds no docker.io/library/other:1" in wrong["msg"]
-    assert pulled["failed"] and "cannot be pulled" in pulled["msg"] and "give an archive" in pulled["msg"]

@@ -41,8 +41,13 @@ def layer(files: Mapping[str, Path], links: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def archive(names: Sequence[str], layer_tar: bytes, config: Mapping[str, object]) -> bytes:
-    """The archive of a one-layer image under each of `names`; `config` is the image's `config` object."""
+def archive(
+    names: Sequence[str], layer_tar: bytes, config: Mapping[str, object], architectures: Sequence[str] = ("amd64",)
+) -> bytes:
+    """The archive of a one-layer image under each of `names`; `config` is the image's `config` object.
+
+    With several `architectures` each name is that of an index with a manifest for each.
+    """
     blobs: dict[str, bytes] = {}
 
     def add(kind: str, data: bytes) -> dict[str, object]:
@@ -53,13 +58,19 @@ def archive(names: Sequence[str], layer_tar: bytes, config: Mapping[str, object]
     def add_json(kind: str, value: object) -> dict[str, object]:
         return add(kind, json.dumps(value, sort_keys=True).encode())
 
+    def add_image(architecture: str) -> dict[str, object]:
+        platform = {"architecture": architecture, "os": "linux"}
+        config_entry = add_json("config.v1+json", {**platform, "config": dict(config), "rootfs": rootfs})
+        manifest = {"schemaVersion": 2, "mediaType": _PREFIX + "manifest.v1+json"}
+        entry = add_json("manifest.v1+json", {**manifest, "config": config_entry, "layers": [layer_entry]})
+        return {**entry, "platform": platform}
+
     layer_entry = add("layer.v1.tar", layer_tar)
     rootfs = {"type": "layers", "diff_ids": [layer_entry["digest"]]}
-    platform = {"architecture": "amd64", "os": "linux"}
-    config_entry = add_json("config.v1+json", {**platform, "config": dict(config), "rootfs": rootfs})
-    manifest = {"schemaVersion": 2, "mediaType": _PREFIX + "manifest.v1+json"}
-    entry = add_json("manifest.v1+json", {**manifest, "config": config_entry, "layers": [layer_entry]})
-    entries = [{**entry, "platform": platform, "annotations": {"io.containerd.image.name": name}} for name in names]
+    manifests = [add_image(architecture) for architecture in architectures]
+    index = {"schemaVersion": 2, "mediaType": _PREFIX + "index.v1+json", "manifests": manifests}
+    entry = manifests[0] if len(manifests) == 1 else add_json("index.v1+json", index)
+    entries = [{**entry, "annotations": {"io.containerd.image.name": name}} for name in names]
     files = {
         "oci-layout": json.dumps({"imageLayoutVersion": "1.0.0"}).encode(),
         "index.json": json.dumps({"schemaVersion": 2, "manifests": entries}).encode(),
