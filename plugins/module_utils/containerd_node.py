@@ -96,7 +96,6 @@ def observe(config_file, registry_config_path):
         "daemon_config": daemon_config,
         "socket": address,
         "cri": cri,
-        "images": list_images(address) if cri["serving"] else [],
         "os": parse_os_release(read_text("/etc/os-release") or ""),
         "marks": find_marks(files, registry_config_path),
         "sources": read_sources(files["config_file"]),
@@ -337,16 +336,6 @@ def ask_cri(address):
         found["error"] = f"{runtime['reason']}: {runtime['message']}"
     found["loaded_config_path"] = loaded_config_path(status["info"])
     return found
-
-
-def list_images(address):
-    """Return the references, with tags and with digests, of the images that CRI has; none when it does not answer."""
-    try:
-        with CriClient(address, timeout_s=CRI_TIMEOUT_S) as client:
-            images = client.images()
-    except CriError:
-        return []
-    return sorted({name for image in images for name in image["repo_tags"] + image["repo_digests"]})
 
 
 def loaded_config_path(info):

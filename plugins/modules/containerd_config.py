@@ -143,6 +143,25 @@ options:
       - V(false) leaves the validator as it is.
     type: bool
     default: false
+  images:
+    description:
+      - Images that shall be on the node. RV(images) says which of them need nothing, so that a
+        M(portcullis.fleet.containerd_image) task can leave them out without asking the node again.
+      - Nothing is done about them here.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Reference of the image.
+        type: str
+        required: true
+      pinned:
+        description: As the option of M(portcullis.fleet.containerd_image).
+        type: bool
+      archive:
+        description: Not used here; one list can serve both modules.
+        type: path
   settings:
     description:
       - Any other setting of the main file, in containerd's own spelling.
@@ -431,12 +450,12 @@ cri_ready:
   returned: when containerd is on the node
   type: bool
 images:
-  description: References of the images that CRI has, with tags and with digests, so that what is there already need not
-    be asked for again. Empty when CRI does not serve.
+  description: Those of O(images), by their O(images[].name) as given, that CRI has, that the node can run, and that are
+    pinned as wanted. Empty when CRI does not serve.
   returned: when containerd is on the node
   type: list
   elements: str
-  sample: ["docker.io/library/busybox:1.33"]
+  sample: ["busybox:1.33"]
 rolled_back:
   description: Whether the change was put back because CRI did not serve with it. The task then fails.
   returned: when containerd is on the node
@@ -467,6 +486,7 @@ import json
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
+from ..module_utils.containerd_images import find_as_wanted
 from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
 from ..module_utils.containerd_registries import read_registries
 from ..module_utils.containerd_validate import validate_plan
@@ -508,6 +528,16 @@ ARGUMENT_SPEC = {
     },
     "nri": {"type": "str", "choices": ["enabled", "disabled", "unchanged"], "default": "unchanged"},
     "nri_required_plugins": {"type": "bool", "default": False},
+    "images": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "pinned": {"type": "bool"},
+            "archive": {"type": "path"},
+        },
+    },
     "settings": {
         "type": "list",
         "elements": "dict",
@@ -542,6 +572,7 @@ def read(params):
         # Another run of this module may just be restarting the daemon: it holds the lock while it does.
         journal.wait(LOCK_TIMEOUT_S)
         facts = observe(*question)
+    facts["images"] = find_as_wanted(facts["socket"], params["images"]) if facts["cri"]["serving"] else []
     facts["restart_due"] = bool(unproven_entries(journal, facts["config_file"]))
     facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
     asked = json.loads(params["_registries"] or "[]")

@@ -13,6 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.containerd_registries import FILE_NAME
 from ..module_utils.files import sha256
+from ..module_utils.image_reference import parse_reference
 from .containerd_effective import parse_version
 from .containerd_files import Write
 from .containerd_gate import PODS, check_accepted, judge_change
@@ -38,6 +39,7 @@ def check_arguments(arguments: dict) -> str:
     if directory and (reason := check_directory(directory)):
         return reason
     try:
+        check_images(arguments.get("images"))
         if reason := check_accepted(check_type_list(arguments.get("accept_restart_of") or [])):
             return reason
         settings = parse_settings(arguments.get("settings"))
@@ -53,6 +55,13 @@ def node_arguments(arguments: dict) -> dict:
     """Return what the node half gets of a task's arguments, with its question about the registries."""
     rest = {key: value for key, value in arguments.items() if key not in _KEPT_HERE}
     return {**rest, "_plan": None, "_registries": json.dumps(question(parse_hosts(arguments.get("hosts"))))}
+
+
+def check_images(items: object) -> None:
+    """Raise ValueError for a name that is none; what is no list of named items is left to the module's own check."""
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            parse_reference(item["name"])
 
 
 class ConfigTask:

@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ..module_utils.image_reference import parse_reference
 from .containerd_gate import check_accepted
 from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
@@ -32,8 +33,6 @@ SECRET_VARIABLES = frozenset({"portcullis_containerd_hosts", "portcullis_contain
 DEFAULT_WAVES = (1, "25%", "100%")
 # A namespace is an RFC 1123 label. Source: k8s.io/apimachinery, validation.IsDNS1123Label.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Coarser than distribution/reference: what could not be a reference in any reading.
-_IMAGE = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+)?(/[a-z0-9][\w.-]*)*(:[\w][\w.-]*)?(@[a-z0-9]+:[0-9a-f]+)?")
 _WAVE = re.compile(r"([1-9]\d*)|([1-9]\d?|100)%")
 
 
@@ -101,9 +100,15 @@ def _complain_timeout(value: int) -> str | None:
 
 
 def _complain_images(images: list[Mapping]) -> str | None:
+    names = set()
     for image in images:
-        if not _IMAGE.fullmatch(image["name"]):
-            return f"got the image {image['name']!r}: give a reference such as docker.io/library/busybox:1.33"
+        try:
+            name = parse_reference(image["name"]).name
+        except ValueError as error:
+            return f"got the {error}"
+        if name in names:
+            return f"got the image {name} twice: give it once"
+        names.add(name)
         archive = image.get("archive")
         if archive and not Path(archive).expanduser().is_file():
             return f"there is no archive {archive} on this machine: give the path of a file, best an absolute one"
