@@ -187,6 +187,26 @@ def test_nobody_elses_change_is_put_back(daemon, journal):
     assert daemon.config.read_bytes() == BROKEN
 
 
+def test_a_change_that_needs_no_restart_does_not_hide_one_that_is_due(daemon, journal, tmp_path):
+    """A hosts.toml that is written meanwhile proves nothing about the configuration."""
+    apply(plan_of(daemon, BETTER, restart=False), journal)
+    plan = with_hosts(daemon, plan_of(daemon, None, restart=False, restart_needed=False), tmp_path / "c" / "hosts.toml")
+    apply({**plan, "writes": plan["writes"][:1]}, journal)
+
+    assert len(unproven_entries(journal, str(daemon.config))) == 1
+    assert apply(due(daemon), journal)["restarted"]
+    assert unproven_entries(journal, str(daemon.config)) == []
+
+
+def test_a_new_file_gets_the_mode_that_it_is_given(daemon, journal, tmp_path):
+    """A hosts.toml with headers is for root only."""
+    path = tmp_path / "c" / "hosts.toml"
+    plan = with_hosts(daemon, plan_of(daemon, None, restart=False), path)
+    apply({**plan, "writes": [{**plan["writes"][0], "mode": 0o600}]}, journal)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_daemon_that_was_restarted_by_hand_owes_nothing(daemon, journal):
     """Its next start has read the files."""
     apply(plan_of(daemon, BETTER, restart=False), journal)
