@@ -44,7 +44,8 @@ options:
       - Whether C(registry.mirrors) and C(registry.configs.*.tls) become C(hosts.toml) files below the registry
         directory. Images are then pulled from the same places, in the same order, with the same TLS settings.
       - CRI does not load with C(mirrors) beside C(config_path). If this is V(false), they are a finding.
-      - A C(hosts.toml) that is there and says the same is left, one that says something else is a finding. C(auth)
+      - A C(hosts.toml) that is there and says the same is left, one that lacks something gets it, and one that says
+        otherwise is a finding. C(auth)
         and C(headers) stay in the configuration, where they keep working.
     type: bool
     default: true

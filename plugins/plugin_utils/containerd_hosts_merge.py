@@ -39,6 +39,13 @@ class Merged(NamedTuple):
     differences: list[Difference]
     others: list[str]
 
+    def told(self, where: str, who: str) -> str:
+        """Return the contradictions in words. where: the file. who: what wants the hosts, in the plural."""
+        return "; ".join(
+            f"{where}{f' line {item.line}' if item.line else ''}: {item.found}, while {who} want {item.wanted}"
+            for item in self.differences
+        )
+
 
 def merge(content: bytes, wanted: HostsFile, directory: str) -> Merged:
     """Return the file with what is wanted, the same text when it says it already.

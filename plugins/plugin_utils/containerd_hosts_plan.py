@@ -177,13 +177,9 @@ def _conflict(
         where = f"{place.path} (as it was before this module changed it)"
     else:
         where = f"{place.path} (as {' and '.join(converted.keys)} of {', '.join(converted.sources)} would become it)"
-    told = [
-        f"{where}{f' line {item.line}' if item.line else ''}: {item.found}, while {name} want {item.wanted}"
-        for item in merged.differences
-    ]
     return (
         CONFLICT,
-        "; ".join(told),
+        merged.told(where, name),
         f"one will for {place.registry}",
         f"make hosts say what shall hold for {place.registry}, or change {where.partition(' (')[0]} by hand"
         + (", and the mirrors in the configuration alike" if converted else ""),

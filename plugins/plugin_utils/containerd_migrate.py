@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_edit import apply_splices, dotted, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
-from .containerd_files import ConfigFile, read_config
+from .containerd_files import ConfigFile, Write, read_config
 from .containerd_hosts import HostsFile, directory_name, render, same_hosts
+from .containerd_hosts_merge import merge
 from .containerd_mirrors import convert
 
 # Docker's layout, which containerd reads where there is no hosts.toml (loadCertFiles).
@@ -69,14 +70,14 @@ class Converted:
 
 @dataclass
 class Migration:
-    """configs: the files without the old tables. files: text of the hosts.toml files to write, by path.
+    """configs: the files without the old tables. writes: the hosts.toml files.
 
     converted: what became of what, as the module returns it. problems: why it cannot be done, each with what to do.
     placed: what the old tables become, by registry, with what is left to the option hosts.
     """
 
     configs: list[ConfigFile]
-    files: dict[str, str] = field(default_factory=dict)
+    writes: list[Write] = field(default_factory=list)
     converted: list[dict] = field(default_factory=list)
     problems: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -150,7 +151,7 @@ def docker_certificates(there: HostsDirectory) -> list[str]:
 
 
 def _place(migration: Migration, converted: Converted, directory: RegistryDirectory, *, is_claimed: bool) -> None:
-    """Write a hosts.toml, leave one that means the same or that the option hosts writes, or say what is in the way."""
+    """Write a hosts.toml, add what is missing to one, or say what is in the way; the option hosts writes its own."""
     hosts, keys = converted.hosts, ", ".join(converted.keys)
     name = directory_name(hosts.namespace, set(directory.existing))
     path = posixpath.join(directory.path, name, FILE_NAME)
@@ -168,15 +169,15 @@ def _place(migration: Migration, converted: Converted, directory: RegistryDirect
             )
         )
     elif there.content is None:
-        migration.files[path] = render(hosts, converted.comment)
+        migration.writes.append(Write(path, None, render(hosts, converted.comment).encode()))
     elif not same_hosts(there.content, hosts, f"{directory.path}/{name}"):
-        migration.problems.append(
-            (
-                "containerd.hosts_conflict",
-                f"{path} exists and says something else than {keys}",
-                f"make {path} say what shall hold, then remove {keys} from the configuration",
-            )
-        )
+        merged = merge(there.content, hosts, f"{directory.path}/{name}")
+        if merged.text is not None and same_hosts(merged.text.encode(), hosts, f"{directory.path}/{name}"):
+            migration.writes.append(Write(path, there.content, merged.text.encode()))
+            return
+        observed = merged.told(path, keys) or f"{path} says more than {keys}"
+        remedy = f"make {path} say what shall hold, then remove {keys} from the configuration"
+        migration.problems.append(("containerd.hosts_conflict", observed, remedy))
 
 
 def _note_dormant(migration: Migration, directory: RegistryDirectory) -> None:

@@ -243,7 +243,7 @@ def _migrated(
         return configs
     plan.warnings += migration.notes
     plan.converted, plan.migrated = migration.converted, migration.placed
-    plan.writes = [Write(path, None, text.encode()) for path, text in migration.files.items()]
+    plan.writes = migration.writes
     return migration.configs
 
 

@@ -283,10 +283,14 @@ SAME = b'[host."https://m"]\ncapabilities = ["pull", "resolve"]\n'
         pytest.param({"docker.io": HostsDirectory(("hosts.toml",), SAME)}, "", 1, id="says-the-same"),
         pytest.param(
             {"docker.io": HostsDirectory(("hosts.toml",), SAME + b"skip_verify = true\n")},
-            "docker.io/hosts.toml exists and says something else",
+            "docker.io/hosts.toml line 3: ",
             0,
             id="conflict",
         ),
+        pytest.param(
+            {"docker.io": HostsDirectory(("hosts.toml",), SAME + b'[host."https://n"]\n')}, "says more", 0, id="more"
+        ),
+        pytest.param({"docker.io": HostsDirectory(("hosts.toml",), b"# mine\n")}, "", 2, id="says-nothing"),
         pytest.param(
             {"docker.io": HostsDirectory(("ca.crt",))}, "holds ca.crt, which containerd ignores", 0, id="certificates"
         ),
@@ -294,7 +298,7 @@ SAME = b'[host."https://m"]\ncapabilities = ["pull", "resolve"]\n'
     ],
 )
 def test_existing_hosts_files(existing, finding, written):
-    """A file that is there is left or in the way, never overwritten."""
+    """A file that is there is left, gets what is missing, or is in the way; it is never overwritten."""
     plan = plan_present({MAIN: MIRRORS}, parse_version("1.7.24"), Options("/c"), {"/c": existing})
 
     assert len(plan.writes) == written
