@@ -235,6 +235,8 @@ options:
         imports (C(config-v3.toml.d), C(config.toml.d), C(/etc/k0s/containerd.d)); for older k3s and RKE2 the template
         C(config-v3.toml.tmpl) or C(config.toml.tmpl), as far as it extends the base template. For MicroK8s it is
         C(containerd-template.toml).
+      - Of O(hosts), k3s and RKE2 make C(hosts.toml) files themselves, so C(/etc/rancher/k3s/registries.yaml) or
+        C(/etc/rancher/rke2/registries.yaml) is edited.
       - The unit of that program is restarted then, with everything in it; on a server of k3s, the API server too.
       - What the source cannot say is a finding. containerd 1.x takes a table of a drop-in for the whole table of its
         plugin.

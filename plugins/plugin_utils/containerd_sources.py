@@ -34,6 +34,7 @@ from .containerd_files import ConfigFile, UnreadableError, Write, read_config
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import nri_state
 from .containerd_plan import Options, Plan, plan_present
+from .containerd_rancher import named_registries, plan_registries
 from .containerd_tables import Path, effective_value
 
 Files = Mapping[str, bytes | None]
@@ -57,6 +58,8 @@ class Source:
     kind: C(drop-in), which containerd imports; C(merged), which the owner merges into what it generates; C(appendix),
     a template that ends with lines of its own; C(template), the whole file with variables. content: None where there
     is no file yet. variables: what the owner puts in, by name.
+
+    registries_path: where k3s and RKE2 take registries from, with what is there; empty for others.
     """
 
     owner: str
@@ -64,6 +67,8 @@ class Source:
     path: str
     content: bytes | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    registries_path: str = ""
+    registries: bytes | None = None
 
 
 def find_source(owner: str, files: Files, sources: Files) -> Source | None:
@@ -86,12 +91,14 @@ def find_source(owner: str, files: Files, sources: Files) -> Source | None:
     if owner not in ("k3s", "rke2", "k0s"):
         return None
     values = _values(files[main])
+    registries = "" if owner == "k0s" else f"/etc/rancher/{owner}/registries.yaml"
     imported = _imported_directory(values)
     if imported or owner == "k0s":
-        path = f"{imported or K0S_DIRECTORY}/{DROP_IN_NAME}"
-        return Source(owner, DROP_IN if imported else MERGED, path, files.get(path, sources.get(path)))
-    path = f"{directory}/{'config-v3.toml.tmpl' if values.get('version', 0) >= 3 else 'config.toml.tmpl'}"
-    return Source(owner, APPENDIX, path, sources.get(path))
+        path, kind = f"{imported or K0S_DIRECTORY}/{DROP_IN_NAME}", DROP_IN if imported else MERGED
+    else:
+        path, kind = f"{directory}/{'config-v3' if values.get('version', 0) >= 3 else 'config'}.toml.tmpl", APPENDIX
+    content = files.get(path, sources.get(path))
+    return Source(owner, kind, path, content, registries_path=registries, registries=sources.get(registries))
 
 
 def plan_source(
@@ -111,7 +118,8 @@ def plan_source(
     try:
         virtual = _virtual(source, files, daemon)
         locked = {path: reason for path, reason in options.locked.items() if path in virtual}
-        plan = plan_present(virtual, daemon, replace(options, locked=locked), hosts, present=present)
+        own_hosts = () if source.registries_path else options.hosts
+        plan = plan_present(virtual, daemon, replace(options, locked=locked, hosts=own_hosts), hosts, present=present)
         main = next(iter(files))
         generated = [write for write in plan.writes if write.path == main]
         if generated:
@@ -121,11 +129,42 @@ def plan_source(
             plan.writes = [write for write in plan.writes if write.path != main]
             plan.writes.append(Write(source.path, source.content, text.encode()))
             plan.rendered = _rendered(source, files, generated[0])
+        if source.registries_path and not plan.findings:
+            _plan_registries(plan, source, options, present)
     except UnreadableError as error:
         return plan.refuse(error.finding_id, str(error), f"a file that {source.owner} can use", error.remedy)
     except EditError as error:
         return _cannot_say(plan, source, generated, str(error))
     return plan
+
+
+def _plan_registries(plan: Plan, source: Source, options: Options, present: frozenset[str]) -> None:
+    """Add registries.yaml to the plan, for the registries and so that it stays in use.
+
+    :raises EditError: it cannot be read.
+    """
+    placed = plan_registries(source.registries_path, source.registries, options.hosts, present)
+    problems = list(placed.problems)
+    if plan.before != plan.after and plan.before.config_path != plan.after.config_path:
+        names = sorted({*named_registries(source.registries), *(entry.registry for entry in options.hosts)})
+        if names:
+            problems.append(
+                f"what it says of {', '.join(names)} comes to {plan.before.config_path}, and not to the wanted "
+                f"{plan.after.config_path}"
+            )
+    for problem in problems:
+        plan.refuse(
+            "containerd.source_cannot_say",
+            f"{source.registries_path}, of which {source.owner} makes hosts.toml files: {problem}",
+            "registries that it can say, in the directory that it is made for",
+            f"leave that out for the nodes of {source.owner}, or write {source.registries_path} by hand",
+        )
+    if not problems:
+        plan.hosts = placed.results
+        if placed.write:
+            plan.writes.append(placed.write)
+            # The files that come of it are made at the next start only.
+            plan.more_changes = True
 
 
 def _virtual(source: Source, files: Files, daemon: Daemon) -> dict[str, bytes | None]:

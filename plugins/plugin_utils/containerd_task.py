@@ -22,6 +22,7 @@ from .containerd_migrate import HostsDirectory
 from .containerd_nri import UNCHANGED, check_nri
 from .containerd_owners import find_locked, find_owner, owned_registry_directories
 from .containerd_plan import Options, Plan, check_directory, plan_present, plan_restore
+from .containerd_rancher import find_yaml_secrets, without_yaml_secrets
 from .containerd_secrets import find_secrets, mask, without_secrets
 from .containerd_settings import parse_settings
 from .containerd_sources import find_source, plan_source
@@ -99,6 +100,8 @@ class ConfigTask:
         self.plan = self._plan(options) if self.daemon else Plan()
         self._keep_off_registry_directories()
         self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
+        sources = [_decode(item["content"]) for item in facts["sources"]]
+        self.secrets |= set().union(*map(find_yaml_secrets, [*sources, *self._written()]))
         if not self.daemon:
             self.plan.refuse(
                 "containerd.version_unknown",
@@ -154,8 +157,15 @@ class ConfigTask:
 
     def _contents(self) -> list[bytes | None]:
         there = [item for names in self.registries.values() for item in names.values()]
-        written = [content for write in self.plan.writes for content in (write.before, write.after)]
-        return [*self.files.values(), *written, *(item.content for item in there), *(item.former for item in there)]
+        return [
+            *self.files.values(),
+            *self._written(),
+            *(item.content for item in there),
+            *(item.former for item in there),
+        ]
+
+    def _written(self) -> list[bytes | None]:
+        return [content for write in self.plan.writes for content in (write.before, write.after)]
 
     @property
     def will_restart(self) -> bool:
@@ -261,9 +271,8 @@ class ConfigTask:
         return warnings
 
     def _diff(self, write) -> dict:
-        before, after = (
-            without_secrets((content or b"").decode("utf-8", "replace")) for content in (write.before, write.after)
-        )
+        hidden = without_yaml_secrets if write.path.endswith(".yaml") else without_secrets
+        before, after = (hidden((content or b"").decode("utf-8", "replace")) for content in (write.before, write.after))
         return {"before_header": write.path, "after_header": write.path, "before": before, "after": after}
 
     def node_plan(self) -> dict:

@@ -194,6 +194,25 @@ def test_a_broken_source_is_refused_or_rolled_back(owned):
     assert owned.state().splitlines()[:-1] == before.splitlines()[:-1]
 
 
+def test_registries_of_k3s(owned):
+    """registries.yaml is edited, and k3s makes the hosts.toml of it with the restart; what was there stays."""
+    path, there = "/etc/rancher/k3s/registries.yaml", "# ours\nmirrors:\n  quay.io:\n    endpoint:\n      - https://q\n"
+    owned.write(path, there)
+    owned.own("k3s", k3s_base(owned))
+    hosts = [{"registry": "docker.io", "endpoints": [{"url": "http://10.77.0.1:5000"}]}]
+
+    changed = owned.configure(hosts=hosts, allow_owner_source=True)
+
+    assert (changed["changed"], changed["restarted"], changed["cri_ready"]) == (True, True, True), changed
+    assert changed["hosts"] == [{"registry": "docker.io", "file": path, "action": "merged"}]
+    assert owned.read(path).startswith(there)
+    assert '[host."http://10.77.0.1:5000/v2"]' in owned.read(f"{K3S}/certs.d/docker.io/hosts.toml")
+    assert "https://q/v2" in owned.read(f"{K3S}/certs.d/quay.io/hosts.toml")
+    assert not owned.configure(hosts=hosts, allow_owner_source=True)["changed"]
+    undone = owned.configure(state="absent", allow_owner_source=True)
+    assert (undone["changed"], undone["restarted"], owned.read(path)) == (True, True, there)
+
+
 @pytest.mark.full
 def test_k0s(owned):
     """The registry directory of a drop-in is what the daemon loads; a drop-in of the administrator stays."""

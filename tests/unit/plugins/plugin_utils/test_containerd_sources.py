@@ -8,7 +8,9 @@ import tomllib
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options, Write
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_files import Write
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_hosts_option import parse_hosts
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_settings import Setting
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_sources import (
     APPENDIX,
@@ -308,3 +310,44 @@ def test_a_drop_in_that_cannot_be_read(content):
     found = plan("k3s", {MAIN: WITH_IMPORTS, DROP_IN_PATH: content}, CTRD_2, nri="disabled")
 
     assert found.findings and found.writes == []
+
+
+REGISTRIES = "/etc/rancher/k3s/registries.yaml"
+HUB = parse_hosts([{"registry": "docker.io", "endpoints": [{"url": "https://m.example"}]}])
+
+
+def test_registries_of_k3s():
+    """k3s makes hosts.toml files of registries.yaml when it starts: that is edited, and k3s restarted."""
+    found = plan("k3s", {MAIN: WITH_IMPORTS}, CTRD_2, {REGISTRIES: None}, hosts=HUB)
+
+    assert found.findings == []
+    assert [(write.path, write.before) for write in found.writes] == [(REGISTRIES, None)]
+    assert found.hosts == [{"registry": "docker.io", "file": REGISTRIES, "action": "merged"}]
+    assert found.more_changes
+    again = plan("k3s", {MAIN: WITH_IMPORTS}, CTRD_2, {REGISTRIES: found.writes[0].after.decode()}, hosts=HUB)
+    assert (again.writes, again.more_changes) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("registries", "hosts"),
+    [
+        pytest.param("mirrors:\n  docker.io:\n    endpoint: [https://m.example]\n", (), id="there"),
+        pytest.param(None, HUB, id="wanted"),
+    ],
+)
+def test_another_directory_would_leave_registries_unread(registries, hosts):
+    """What registries.yaml says comes to k3s' own directory only; pulls that rely on it would fail."""
+    found = plan(
+        "k3s", {MAIN: WITH_IMPORTS}, CTRD_2, {REGISTRIES: registries}, registry_config_path="/srv/certs.d", hosts=hosts
+    )
+
+    assert [item["id"] for item in found.findings] == ["containerd.source_cannot_say"]
+    assert f"what it says of docker.io comes to {CERTS}" in found.findings[0]["observed"]
+    assert found.writes == [] and not found.more_changes
+
+
+def test_another_directory_where_registries_says_nothing():
+    """Then it is the administrator's choice."""
+    found = plan("k3s", {MAIN: WITH_IMPORTS}, CTRD_2, {REGISTRIES: None}, registry_config_path="/srv/certs.d")
+
+    assert found.findings == [] and found.after.config_path == "/srv/certs.d"
