@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import functools
 import json
 import os
 import re
@@ -261,9 +262,8 @@ def registry_keys(files):
     """Return the registry directories that the files name, and whether they have mirrors or registry TLS."""
     named, legacy = set(), False
     for item in files:
-        try:
-            document = scan(base64.b64decode(item["content"] or "").decode("utf-8"))
-        except (UnicodeDecodeError, ScanError):
+        document = scanned(base64.b64decode(item["content"] or ""))
+        if document is None:
             continue
         keys = [(entry.path, entry) for entry in document.entries] + [
             (header.path, None) for header in document.headers
@@ -278,12 +278,18 @@ def registry_keys(files):
 
 def imports_in(content):
     """Return the C(imports) of a file; none when it is absent or not TOML, which the controller explains."""
-    try:
-        document = scan((content or b"").decode("utf-8"))
-    except (UnicodeDecodeError, ScanError):
-        return []
-    entry = document.find(("imports",))
+    document = scanned(content or b"")
+    entry = document.find(("imports",)) if document else None
     return (strings_in(document.value(entry)) if entry else None) or []
+
+
+@functools.lru_cache(maxsize=MAX_IMPORTS)
+def scanned(content):
+    """Return the document of a file that several questions are asked of, None when it is not TOML."""
+    try:
+        return scan(content.decode("utf-8"))
+    except (UnicodeDecodeError, ScanError):
+        return None
 
 
 def expand(pattern):
@@ -307,9 +313,8 @@ def socket_of(files):
     """Return the socket that the files configure, empty when none does; the last file wins."""
     found = ""
     for item in files:
-        try:
-            document = scan(base64.b64decode(item["content"] or "").decode("utf-8"))
-        except (UnicodeDecodeError, ScanError):
+        document = scanned(base64.b64decode(item["content"] or ""))
+        if document is None:
             continue
         for path in (("grpc", "address"), ("plugins", "io.containerd.server.v1.grpc", "address")):
             entry = document.find(path)
