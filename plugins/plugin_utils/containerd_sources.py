@@ -152,6 +152,11 @@ def _plan_registries(plan: Plan, source: Source, options: Options, present: froz
                 f"what it says of {', '.join(names)} comes to {plan.before.config_path}, and not to the wanted "
                 f"{plan.after.config_path}"
             )
+    if not plan.before.is_set and plan.after.is_set:
+        # k3s has written hosts.toml files, and set config_path for them, since 1.26.13 (k3s-io/k3s#8972).
+        problems.append(
+            f"this {source.owner} makes mirrors of it, with which CRI does not load beside config_path: upgrade it"
+        )
     for problem in problems:
         plan.refuse(
             "containerd.source_cannot_say",

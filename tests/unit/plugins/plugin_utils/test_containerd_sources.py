@@ -351,3 +351,12 @@ def test_another_directory_where_registries_says_nothing():
     found = plan("k3s", {MAIN: WITH_IMPORTS}, CTRD_2, {REGISTRIES: None}, registry_config_path="/srv/certs.d")
 
     assert found.findings == [] and found.after.config_path == "/srv/certs.d"
+
+
+def test_a_k3s_that_makes_mirrors_of_registries():
+    """Old ones set no config_path: one of ours would take CRI down as soon as registries.yaml names a mirror."""
+    found = plan("k3s", {MAIN: f'version = 2\n[plugins."{OLD}"]\nenable_selinux = false\n'}, CTRD_1)
+
+    assert [item["id"] for item in found.findings] == ["containerd.source_cannot_say"]
+    assert "CRI does not load beside config_path" in found.findings[0]["observed"]
+    assert (found.writes, found.rendered) == ([], [])

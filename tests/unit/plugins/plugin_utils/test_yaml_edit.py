@@ -51,6 +51,8 @@ URL = "https://m.example:5000"
         pytest.param("a:\n  b: c", ("a", "d"), "*", 'a:\n  b: c\n  d: "*"', id="no-final-newline"),
         pytest.param("a: |\n  text\nb: 1\n", ("c",), "d", 'a: |\n  text\nb: 1\nc: "d"\n', id="block-text"),
         pytest.param("a: |\n  text\n", ("b",), "d", 'a: |\n  text\nb: "d"\n', id="block-text-at-the-end"),
+        pytest.param("---\n", ("a",), "b", '---\na: "b"\n', id="only-a-document-start"),
+        pytest.param("---\na:\n  b: c\n", ("a", "d"), "*", '---\na:\n  b: c\n  d: "*"\n', id="document-start"),
         pytest.param("a: 'b' # c\n", ("a",), "d", 'a: "d" # c\n', id="scalar"),
     ],
 )
