@@ -347,7 +347,11 @@ def test_check_arguments(arguments, words):
 
 
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
-K3S_TEXT = f'version = 3\nimports = ["{K3S}/config-v3.toml.d/*.toml"]\n'.encode()
+K3S_TEXT = f'''version = 3
+imports = ["{K3S}/config-v3.toml.d/*.toml"]
+[plugins."io.containerd.cri.v1.images".registry]
+config_path = "{K3S}/certs.d"
+'''.encode()
 
 
 def k3s(**changes):
