@@ -10,6 +10,7 @@ much of the grammar as that needs; the controller parses the same text with C(to
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -21,6 +22,14 @@ _STRINGS = (
 )
 _SCALAR = re.compile(r"[^\s,\]}#]+(?: \d\d:[^\s,\]}#]*)?")  # a date may have a space before its time
 _BLANK = re.compile(r"[ \t]*")
+# Nearly all lines of a real configuration are of these two forms: one match for the line instead of one for each part.
+_PLAIN_PART = r"""[A-Za-z0-9_-]+|"[^"\\\r\n]*"|'[^'\r\n]*'"""
+_PLAIN_PARTS = re.compile(_PLAIN_PART)
+_PLAIN_END = r"[ \t]*(?P<comment>#[^\r\n]*)?(?:\r?\n|\r?\Z)"
+_PLAIN_HEADER = re.compile(rf"[ \t]*\[((?:{_PLAIN_PART})(?:\.(?:{_PLAIN_PART}))*)\]{_PLAIN_END}")
+_PLAIN_PAIR = re.compile(
+    r"""[ \t]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*("[^"\\\r\n]*"(?!")|'[^'\r\n]*'(?!')|[A-Za-z0-9_+.-]+)""" + _PLAIN_END
+)
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _COMMENT = re.compile(r"#[^\r\n]*")
 _LINE_END = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\r?\Z)")
@@ -178,6 +187,29 @@ class _Scanner:
             self.entries.insert(index, entry)
         return index
 
+    def plain_line(self, table):
+        """Read a table header or a pair of the usual form, and return the table that holds then; None: no such line."""
+        start = self.at
+        pair = _PLAIN_PAIR.match(self.text, start)
+        if pair:
+            self.at, key = pair.end(), pair.group(1)
+            places = start, pair.start(1), pair.start(2), pair.end(2), self.at
+            self.entries.append(Entry(table, (*table, key), (key,), *places, False))
+            self.add_comment(pair)
+            return table
+        header = _PLAIN_HEADER.match(self.text, start)
+        if not header:
+            return None
+        self.at, spelt = header.end(), tuple(_PLAIN_PARTS.findall(header.group(1)))
+        decoded = tuple(part[1:-1] if part[0] in "\"'" else part for part in spelt)
+        self.headers.append(Header(decoded, False, start, self.at, spelt))
+        self.add_comment(header)
+        return decoded
+
+    def add_comment(self, line):
+        if line.group("comment"):
+            self.comments.append(line.span("comment"))
+
     def statement(self, table):
         line_start = self.at
         self.take(_BLANK)
@@ -204,6 +236,10 @@ class _Scanner:
     def run(self):
         table = ()
         while self.at < len(self.text):
+            plain = self.plain_line(table)
+            if plain is not None:
+                table = plain
+                continue
             if self.skip(_LINE_END):
                 continue
             if self.text[_BLANK.match(self.text, self.at).end()] == "[":
@@ -213,8 +249,9 @@ class _Scanner:
         return Document(self.text, self.headers, self.entries, self.comments)
 
 
+@lru_cache(maxsize=16)
 def scan(text: str) -> Document:
-    """Return the places of a document.
+    """Return the places of a document; the same object for the same text, so not to be changed.
 
     :raises ScanError: where the text stops being TOML as far as finding places needs to know.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..module_utils.containerd_toml import Document, Entry, Header, scan
@@ -37,6 +38,15 @@ class Splice(NamedTuple):
     inserted: str
 
 
+@lru_cache(maxsize=16)
+def parse(text: str) -> dict:
+    """Return the values of a text, with a byte order mark or without; the same object for the same text.
+
+    :raises tomllib.TOMLDecodeError: it is not TOML 1.0.
+    """
+    return tomllib.loads(text.removeprefix(BOM))
+
+
 def set_value(text: str, table: tuple[str, ...], key: str, value: Value) -> list[Splice]:
     """Return the splices that give C(key) in C(table) a value, in the style of the text; none when it has it.
 
@@ -44,7 +54,7 @@ def set_value(text: str, table: tuple[str, ...], key: str, value: Value) -> list
     :raises EditError: the place cannot be reached without rewriting what stands there.
     """
     path = (*table, key)
-    old = value_at(tomllib.loads(text.removeprefix(BOM)), path)
+    old = value_at(parse(text), path)
     if is_same(old, value):
         return []
     if isinstance(old, dict):
@@ -52,7 +62,7 @@ def set_value(text: str, table: tuple[str, ...], key: str, value: Value) -> list
     document = scan(text)
     entry = document.find(path)
     splice = _replacement(document, entry, value) if entry else _insertion(document, table, key, value)
-    _prove(text, [splice], pruned(_with_value(text, path, value)), f"{dotted(path)} cannot be set")
+    _prove(text, [splice], pruned(_changed(parse(text), path, value)), f"{dotted(path)} cannot be set")
     return [splice]
 
 
@@ -97,12 +107,7 @@ def remove_path(text: str, path: tuple[str, ...]) -> list[Splice]:
         splices += _without_pair(document, start, end)
     splices.sort()
     if splices:
-        expected = tomllib.loads(text.removeprefix(BOM))
-        parents = [expected]
-        for name in path[:-1]:
-            parents.append(parents[-1].get(name, {}))
-        parents[-1].pop(path[-1], None)
-        _prove(text, splices, pruned(expected), f"{dotted(path)} cannot be removed")
+        _prove(text, splices, pruned(_changed(parse(text), path, None)), f"{dotted(path)} cannot be removed")
     return splices
 
 
@@ -210,22 +215,23 @@ def _prove(text: str, splices: list[Splice], expected: dict, failure: str) -> No
     :raises EditError: it differs; the text says C(failure) and why.
     """
     try:
-        edited = tomllib.loads(apply_splices(text, splices).removeprefix(BOM))
+        edited = parse(apply_splices(text, splices))
     except tomllib.TOMLDecodeError as error:
         raise EditError(f"{failure} in place: {error}") from error
     if pruned(edited) != expected:
         raise EditError(f"{failure} without changing something else")
 
 
-def _with_value(text: str, path: tuple[str, ...], value: Value) -> dict:
-    """Return the values of a text with one more."""
-    expected = table = tomllib.loads(text.removeprefix(BOM))
-    for name in path[:-1]:
-        table = table.setdefault(name, {})
+def _changed(tree: dict, path: tuple[str, ...], value: Value | None) -> dict:
+    """Return values with another one at a path, None: with none there; what was given stays as it is."""
+    name, *below = path
+    if below:
+        table = tree.get(name, {})
         if not isinstance(table, dict):
-            raise EditError(f"{dotted(path[:-1])} is not a table here")
-    table[path[-1]] = value
-    return expected
+            raise EditError(f"{dotted((name,))} is not a table here")
+        return {**tree, name: _changed(table, tuple(below), value)}
+    rest = {key: item for key, item in tree.items() if key != name}
+    return rest if value is None else {**rest, name: value}
 
 
 def dotted(path: tuple[str, ...], mark: str = '"') -> str:

@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass
 
 from ..module_utils.containerd_toml import ScanError, scan
-from .containerd_edit import BOM, dotted
+from .containerd_edit import BOM, dotted, parse
 from .containerd_effective import Daemon
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -98,7 +98,7 @@ def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
             "end lines with LF or CR LF",
         )
     try:
-        values = tomllib.loads(text.removeprefix(BOM))
+        values = parse(text)
         scan(text)
     except (tomllib.TOMLDecodeError, ScanError) as error:
         raise _explain(path, text, error) from error

@@ -6,6 +6,7 @@ import string
 import tomllib
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_toml
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_toml import (
     ScanError,
     decode_string,
@@ -14,6 +15,8 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_toml i
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.plugins.plugin_utils.containerd_samples import documents
 
 
 def leaves(tree, path=()):
@@ -121,3 +124,29 @@ def test_scan_of_anything_ends(text):
     except ScanError:
         with pytest.raises(tomllib.TOMLDecodeError):
             tomllib.loads(text.removeprefix("\ufeff"))
+
+
+class Slow(containerd_toml._Scanner):
+    def plain_line(self, table):
+        return None
+
+
+@given(documents())
+def test_lines_of_the_usual_form_are_read_as_all_others(text):
+    """The short way gives what the long one does."""
+    assert scan(text) == Slow(text).run()
+
+
+@pytest.mark.parametrize(
+    ("text", "comments"),
+    [
+        pytest.param('a = "#" # b # c\r\n', ["# b # c"], id="beside-a-pair-in-crlf"),
+        pytest.param("[a] # b", ["# b"], id="beside-a-header-without-newline"),
+        pytest.param("# a\n  # b\n", ["# a", "# b"], id="lines"),
+        pytest.param("a = [ # b\n '#', # c\n]\n", ["# b", "# c"], id="in-an-array"),
+        pytest.param('a = """\n# no\n"""\n', [], id="in-a-string"),
+    ],
+)
+def test_comments(text, comments):
+    """Comments are found where they are some, without the end of their line."""
+    assert [text[start:end] for start, end in scan(text).comments] == comments

@@ -10,11 +10,21 @@ from hypothesis import strategies as st
 
 PLUGINS = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "cri", "io.containerd.nri.v1.nri")
 _KEYS = ("registry", "config_path", "mirrors", "configs", "docker.io", "tls", "cni", "endpoint", "a b")
-_VALUES = ('"/etc/x"', "'lit'", "true", "7", "[\"https://m\", 'n']", '"""m\nl"""', "{}", '{ a = 1, "b.c" = "d" }', '""')
-_COMMENTS = ("# comment", "  # [plugins.cri.registry]", "", "\t", "#config_path = '/no'")
+_VALUES = (
+    *('"/etc/x"', "'lit'", "true", "7", "[\"https://m\", 'n']", '"""m\nl"""', "{}", '{ a = 1, "b.c" = "d" }', '""'),
+    # Marks of other kinds inside strings, dates, numbers, nested arrays with comments, tables in arrays, escapes.
+    *('"""\n[plugins.cri.registry]\n# no\n"""', "'''\n] }\n#'''", '"\\u005b # \\" ]"', "'{{ x }} <% %>'"),
+    *("1979-05-27T07:32:00Z", "1979-05-27 07:32:00", "07:32:00", "0x1f_ff", "inf", "6.6e-3"),
+    *("[ # why\n  [1, [2]], # ] no\n  # none\n]", "[{ mirrors = [ # in\n 1 ] }, {}]", "[\n]"),
+    *('{ mirrors = { a.endpoint = ["m"] }, configs = {} }', '{ mirrors.a.endpoint = [ # x\n"m" ], config_path = "" }'),
+)
+_COMMENTS = ("# comment", "  # [plugins.cri.registry]", "", "\t", "#config_path = '/no'", "# \"\"\" ''' {")
+_ENDS = ("", "", "", " # why", "\t#", "  # a = [")
 
 
 def _spell(part: str, quotes: str) -> str:
+    if quotes == "u":
+        return '"' + "".join(f"\\u{ord(char):04x}" if char in ".o" else char for char in part) + '"'
     if part.replace("_", "").isalnum() and quotes == "":
         return part
     return f"'{part}'" if quotes == "'" else f'"{part}"'
@@ -23,7 +33,7 @@ def _spell(part: str, quotes: str) -> str:
 @st.composite
 def _dotted(draw, parts):
     return draw(st.sampled_from((".", " . "))).join(
-        _spell(part, draw(st.sampled_from(("", '"', "'")))) for part in parts
+        _spell(part, draw(st.sampled_from(("", '"', "'", "u")))) for part in parts
     )
 
 
@@ -36,11 +46,13 @@ def _line(draw):
     below = tuple(draw(st.lists(st.sampled_from(_KEYS), max_size=3)))
     if kind == "header":
         path = draw(st.sampled_from((("plugins", draw(st.sampled_from(PLUGINS)), *below), ("debug",), ("plugins",))))
-        return f"{indent}[{draw(_dotted(path))}]{draw(st.sampled_from(('', ' # why')))}"
+        marks = draw(st.sampled_from((("[", "]"), ("[ ", " ]"), ("[", "]"), ("[[", "]]"))))
+        return f"{indent}{marks[0]}{draw(_dotted(path))}{marks[1]}{draw(st.sampled_from(_ENDS))}"
     path = below or (draw(st.sampled_from(_KEYS)),)
     if draw(st.integers(0, 5)) == 0:
         path = ("plugins", draw(st.sampled_from(PLUGINS)), *path)
-    return f"{indent}{draw(_dotted(path))} = {draw(st.sampled_from(_VALUES))}"
+    equals = draw(st.sampled_from((" = ", "=", "\t=  ")))
+    return f"{indent}{draw(_dotted(path))}{equals}{draw(st.sampled_from(_VALUES))}{draw(st.sampled_from(_ENDS))}"
 
 
 @st.composite
