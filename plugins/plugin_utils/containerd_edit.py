@@ -352,7 +352,9 @@ def _section_end(document: Document, header: Header) -> int:
 def prepend_version(text: str, version: int) -> Splice:
     """Return the splice that gives a text without any statement a configuration version, after its comments."""
     newline = newline_of(text)
-    return Splice(len(text), "", f"{_gap(text, newline)}version = {version}{newline}")
+    return Splice(
+        len(text), "", f"{_gap(text, newline)}version = {version}{'' if _is_open(text.strip(BOM)) else newline}"
+    )
 
 
 def _is_open(text: str) -> bool:

@@ -10,19 +10,22 @@ import tomllib
 from dataclasses import dataclass
 
 from ..module_utils.containerd_toml import ScanError, scan
-from .containerd_edit import BOM, dotted, parse
-from .containerd_effective import Daemon
+from .containerd_edit import BOM, dotted, parse, value_at
+from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _TEMPLATE = re.compile(r"\{\{|\{%|<%")
 _LONE_CR = re.compile(r"\r(?!\n)")
 
-# Of the keys that are judged here; containerd does not start where one has another type.
+_CRI = (V1_CRI, GRPC_CRI, IMAGES)
+# Of what is read here, in this order; containerd, or its CRI plugin, does not start where something has another type.
 _TYPES = {
-    "version": (int, "a whole number"),
-    "imports": (list, "an array of strings"),
-    "disabled_plugins": (list, "an array of strings"),
-    "plugins": (dict, "a table"),
+    ("version",): (int, "a whole number"),
+    ("imports",): (list, "an array of strings"),
+    ("disabled_plugins",): (list, "an array of strings"),
+    ("plugins",): (dict, "a table"),
+    **{("plugins", name): (dict, "a table") for name in _CRI},
+    **{("plugins", name, "registry"): (dict, "a table") for name in _CRI},
 }
 
 
@@ -111,11 +114,12 @@ def read_config(path: str, content: bytes, daemon: Daemon) -> ConfigFile:
         ) from error
     config = ConfigFile(path, text, values)
     for key, (kind, name) in _TYPES.items():
-        if key in values and (not isinstance(values[key], kind) or isinstance(values[key], bool)):
+        value = value_at(values, key)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise UnreadableError(
                 "containerd.config_invalid",
-                f"{config.place(key)}: {key} is {reprlib.repr(values[key])}",
-                f"make {key} {name}; containerd does not start with this file",
+                f"{config.place(*key)}: {dotted(key)} is {reprlib.repr(value)}",
+                f"make {dotted(key)} {name}; containerd or its CRI plugin does not start with this file",
             )
     return config
 

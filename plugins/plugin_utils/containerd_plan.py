@@ -333,7 +333,8 @@ def _set_directory(
     if other != pruned(_without_legacy(plan.before.other) if is_migrated else plan.before.other):
         raise EditError("taking out mirrors and registry TLS would change what else the daemon uses")
     reasons = []
-    for at in [0, *range(len(configs) - 1, 0, -1)]:
+    # An empty import would get a version, which decides for other files too.
+    for at in [0, *(at for at in range(len(configs) - 1, 0, -1) if configs[at].has_statements)]:
         for table in registry_tables(configs[at].values, daemon, is_import=at > 0):
             try:
                 edited = _edit(configs[at], daemon, table, wanted)
@@ -343,6 +344,8 @@ def _set_directory(
             candidate = [*configs[:at], edited, *configs[at + 1 :]]
             after = _effective(candidate, daemon)
             if after.config_path != wanted or not after.is_set or pruned(after.other) != other:
+                continue
+            if any(judge_configs(candidate, after, daemon)):
                 continue
             if edited.path in options.locked:
                 reasons.append(f"{edited.path} wins over it, and {options.locked[edited.path]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_toml import scan
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit import (
     EditError,
     Splice,
@@ -23,6 +24,10 @@ from tests.unit.plugins.plugin_utils.containerd_samples import documents
 
 CRI = "io.containerd.grpc.v1.cri"
 TABLE = ("plugins", CRI, "registry")
+
+
+def comments(text):
+    return sorted(text[start:end] for start, end in scan(text).comments)
 
 
 def edit(text, value="/c", table=TABLE):
@@ -261,6 +266,7 @@ def test_remove_takes_nothing_else(text):
 
     assert not isinstance(registry, dict) or "mirrors" not in registry
     assert remove_path(edited, MIRRORS) == []
+    assert comments(edited) == comments(text)
 
 
 @pytest.mark.parametrize(

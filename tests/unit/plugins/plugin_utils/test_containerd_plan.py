@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import parse_version
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_migrate import HostsDirectory
@@ -13,10 +15,12 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan i
     plan_present,
     plan_restore,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_settings import Setting
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.plugins.plugin_utils.containerd_samples import documents
+from tests.unit.plugins.plugin_utils.test_containerd_edit import comments
 
 MAIN = "/etc/containerd/config.toml"
 OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
@@ -145,6 +149,20 @@ TLS = f'version = 2\n[plugins."{OLD}".registry.configs.m.tls]\nca_file = "/ca"\n
             "containerd.config_invalid",
             "line 1: Expected '='",
             id="yaml-with-jinja-below",
+        ),
+        pytest.param(
+            "2.3.7",
+            f'[plugins."{OLD}".registry]\n[[plugins."{NEW}"]]\n'.encode(),
+            "containerd.config_invalid",
+            f'line 2: plugins."{NEW}" is [{{}}]',
+            id="plugin-that-is-an-array",
+        ),
+        pytest.param(
+            "1.6.20",
+            f'version = 2\n[plugins."{OLD}"]\nregistry = 1\n'.encode(),
+            "containerd.config_invalid",
+            f'line 3: plugins."{OLD}".registry is 1',
+            id="registry-that-is-a-number",
         ),
         pytest.param("1.7.24", b"[[plugins]]\na = 1\n", "containerd.config_invalid", "line 1: plugins is", id="array"),
         pytest.param(
@@ -421,6 +439,44 @@ def test_plan_of_anything(body, version, head):
     assert undone.after == plan.before
 
 
+OPTIONS = (
+    Options(),
+    Options("/wanted"),
+    Options("/wanted", convert_mirrors=False),
+    Options("/wanted", nri="enabled"),
+    Options(nri="disabled"),
+    Options("/wanted", settings=[Setting(("oom_score",), 1), Setting(("plugins", OLD, "cni", "bin_dir"), "/b")]),
+)
+HEADS = st.sampled_from(("", "version = 2\n", "version = 3\n", "version = 4\n"))
+DAEMONS = st.sampled_from(("1.6.20", "1.7.34", "2.0.14", "2.1.9", "2.2.1", "2.2.9", "2.3.2", "2.3.7", "2.4.2"))
+
+
+@given(st.builds(str.__add__, HEADS, documents()), documents(), HEADS, DAEMONS, st.sampled_from(OPTIONS))
+def test_plan_of_two_files(main, drop, head, version, options):
+    """Refused, or: all files parse, a second plan is empty, no comment is lost, and the way back gives the bytes."""
+    try:
+        tomllib.loads(head + drop)
+    except tomllib.TOMLDecodeError:
+        head = ""
+    files = {MAIN: f'imports = ["/d"]\n{main}'.encode(), "/d": f"{head}{drop}".encode()}
+    daemon = parse_version(version)
+    plan = plan_present(files, daemon, options)
+
+    if plan.findings:
+        assert plan.writes == []
+        return
+    after = {**files, **{write.path: write.after for write in plan.writes if write.path in files}}
+    again = plan_present(after, daemon, options)
+    undone = plan_restore(after, daemon, {path: Write(path, after[path], files[path]) for path in files})
+    assert (again.writes, again.findings) == ([], [])
+    assert plan.after.config_path == (options.registry_config_path or plan.after.config_path)
+    assert {write.path: write.after for write in undone.writes} == {
+        path: files[path] for path in files if files[path] != after[path]
+    }
+    for path, content in files.items():
+        assert comments(after[path].decode()) == comments(content.decode())
+
+
 @pytest.mark.parametrize(
     ("content", "table"),
     [
@@ -508,3 +564,16 @@ def test_a_trailing_slash_of_the_directory():
     text = f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = ["https://m"]\n'
 
     assert present(text.encode(), "1.7.24", "/wanted/").writes[0].path == "/wanted/a/hosts.toml"
+
+
+def test_an_empty_import_gets_no_version():
+    """It would decide for the main file too: the short name of its plugin would be refused."""
+    text = f'plugins."{OLD}".registry.x = 1\n[plugins.cri]\n'
+    plan = present(f'imports = ["/d"]\n{text}'.encode(), "1.6.20", "/wanted", d=b"")
+
+    assert [write.path for write in plan.writes] in ([], [MAIN])
+
+
+def test_only_comments_without_a_final_newline():
+    """What is added ends as the file did."""
+    assert present(b"# mine", "1.7.24", "/wanted").writes[0].after.endswith(b'config_path = "/wanted"')
