@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from tests.lab import cache, golang
-from tests.lab.paths import SOURCE
+from tests.lab.paths import SOURCE, cache_home
 from tests.lab.run import build, run
 
 LINES = ("1.7", "2.0", "2.2", "2.3", "2.4")
@@ -49,6 +49,12 @@ def _module(line: str) -> tuple[Path, str]:
 def version(line: str) -> str:
     """The release that stands for a line, as `v2.2.9`."""
     return golang.required_version(*_module(line))
+
+
+def built() -> dict[str, Path]:
+    """The daemon of each line that is in the cache, its newest build; nothing is built."""
+    found = cache_home().glob("containerd-?.*/usr/local/bin/containerd")
+    return {path.parents[3].name.split("-")[1]: path for path in sorted(found, key=lambda path: path.stat().st_mtime)}
 
 
 def layer(line: str) -> Path:

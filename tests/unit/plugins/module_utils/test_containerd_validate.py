@@ -26,10 +26,9 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_valida
 )
 from ansible_collections.portcullis.fleet.plugins.module_utils.sandbox import run_in_copies
 
-from tests.lab.paths import cache_home
+from tests.lab import containerd
 
-BUILT = sorted(cache_home().glob("containerd-?.*/usr/local/bin/containerd"))
-BINARIES = {path.parents[3].name.split("-")[1]: str(path) for path in BUILT}
+BINARIES = {line: str(path) for line, path in sorted(containerd.built().items())}
 if debian := shutil.which("containerd"):
     BINARIES["debian"] = debian
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The model of each daemon line against the daemons themselves: what C(config dump) makes of the same files.
 
-Debian's containerd is always there; others are found below $PORTCULLIS_CONTAINERDS as VERSION/containerd.
+Debian's containerd takes part, and the lines that the lab has built; one that it has not is skipped.
+$PORTCULLIS_CONTAINERDS is a directory of more daemons, as VERSION/containerd.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node import version_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit import pruned
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effective import (
     BUILT_IN_PATHS,
     effective_registry,
@@ -23,10 +25,26 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_effect
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan import Options, plan_present
 
-OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
-_HOME = Path(os.environ.get("PORTCULLIS_CONTAINERDS") or Path.home() / ".cache/portcullis/containerd")
-BINARIES = [path for path in (shutil.which("containerd"), *sorted(_HOME.glob("*/containerd"))) if path]
+from tests.lab import containerd
 
+OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
+
+
+def daemons():
+    """Return the daemons as parameters of a test, one for each version, and a skipped one for each line without any."""
+    more = Path(os.environ.get("PORTCULLIS_CONTAINERDS") or Path.home() / ".cache/portcullis/containerd")
+    paths = [*filter(None, [shutil.which("containerd")]), *containerd.built().values(), *more.glob("*/containerd")]
+    found = {parse_version(version_of(str(path))).version: str(path) for path in paths}
+    lines = {".".join(map(str, version[:2])) for version in found}
+    params = [pytest.param(path, id=".".join(map(str, version))) for version, path in sorted(found.items())]
+    return params + [
+        pytest.param("", id=line, marks=pytest.mark.skip(f"containerd {line} is not built"))
+        for line in containerd.LINES
+        if line not in lines
+    ]
+
+
+every_daemon = pytest.mark.parametrize("binary", daemons())
 VERSIONS = ("", "version = 2\n", "version = 3\n", "version = 4\n")
 TABLES = {
     "none": "",
@@ -63,12 +81,12 @@ def pairs(drop_version, offset):
 
 @pytest.mark.parametrize("drop_version", [None, *VERSIONS], ids=lambda text: "alone" if text is None else text[-2:-1])
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda text: text[-2:-1] or "1")
-@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: Path(path).parent.name)
+@every_daemon
 def test_model_and_daemon_agree(binary, version, drop_version, tmp_path):
     """For pairs of tables in main file and drop-in: the same path, the same mirrors; what is refused is a finding."""
     daemon = parse_version(version_of(binary))
     main_path, drop_path = tmp_path / "config.toml", tmp_path / "drop.toml"
-    for main, drop in pairs(drop_version, BINARIES.index(binary) + VERSIONS.index(version)):
+    for main, drop in pairs(drop_version, sum(daemon.version) + VERSIONS.index(version)):
         texts = {main_path: version + TABLES[main]}
         if drop_version is not None:
             texts = {
@@ -92,3 +110,50 @@ def test_model_and_daemon_agree(binary, version, drop_version, tmp_path):
             registry.get("config_path", ""),
             set(registry.get("mirrors", {})),
         ), f"{main} + {drop}"
+
+
+WHOLE = {
+    "mirrors-and-credentials": f'version = 2\n[plugins."{OLD}"]\nenable_selinux = true\n'
+    f'[plugins."{OLD}".registry.configs."a.b".auth]\nusername = "u"\n'
+    f'[plugins."{OLD}".registry.mirrors."a.b"] # why\nendpoint = ["https://m"]\n\n[debug]\nlevel = "warn"\n',
+    "inline": f"version = 2\nplugins = {{'{OLD}' = {{registry = {{mirrors = {{a = {{endpoint = ['https://m']}}}}}}}}}}\n",
+    "dotted": f'version = 2\nplugins."{OLD}".registry.mirrors.a.endpoint = ["https://m"]\n'
+    f'plugins."{OLD}".cni.bin_dir = "/b"\n',
+    "one-name-of-cri": f'[plugins."{OLD}".cni]\nbin_dir = "/b"\n',
+    "old-name-of-cri": '[plugins.cri.cni]\nbin_dir = "/b"\n[plugins.cri.registry.mirrors."*"]\nendpoint = ["https://m"]\n',
+    "version-3": f'version = 3\n[plugins."{NEW}"]\nmax_concurrent_downloads = 7\n',
+    "proxy-plugin": 'version = 2\n[proxy_plugins.nydus]\n  type = "snapshot"\n  address = "/run/n.sock"\n',
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@every_daemon
+def test_the_daemon_sees_no_other_change(binary, name, tmp_path):
+    """The path is what was wanted, mirrors are gone, and everything else of the dump is as before."""
+    daemon, main = parse_version(version_of(binary)), tmp_path / "config.toml"
+    main.write_text(WHOLE[name])
+    before = dump(binary, tmp_path)
+    plan = plan_present({str(main): WHOLE[name].encode()}, daemon, Options("/wanted"))
+    if plan.findings:
+        assert {item["id"] for item in plan.findings} <= {
+            "containerd.config_version",
+            "containerd.mirrors_not_convertible",
+        }
+        return
+    main.write_bytes(plan.writes[-1].after)
+    after = dump(binary, tmp_path)
+    registry = dumped_registry(after.stdout, daemon)
+
+    assert (before.returncode, after.returncode) == (0, 0)
+    assert (registry["config_path"], registry.get("mirrors", {})) == ("/wanted", {})
+    assert without_registry(after.stdout) == without_registry(before.stdout)
+
+
+def without_registry(text):
+    """Return a dump without what the change is about; a table that is there without any key says nothing."""
+    values = tomllib.loads(text)
+    for name in (OLD, NEW, "cri"):
+        registry = values["plugins"].get(name, {}).get("registry", {})
+        for key in ("config_path", "mirrors"):
+            registry.pop(key, None)
+    return pruned(values)

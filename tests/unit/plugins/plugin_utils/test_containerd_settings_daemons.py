@@ -16,7 +16,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_plan i
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_settings import Setting
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_tables import read_path
 
-from tests.unit.plugins.plugin_utils.test_containerd_daemons import BINARIES, VERSIONS, dump
+from tests.unit.plugins.plugin_utils.test_containerd_daemons import VERSIONS, dump, every_daemon
 
 OLD, IMAGES, RUNTIME = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"
 GC, NRI = "io.containerd.gc.v1.scheduler", "io.containerd.nri.v1.nri"
@@ -51,7 +51,7 @@ def planned(files, daemon, **options):
 
 @pytest.mark.parametrize("drop", DROPS)
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda text: text[-2:-1] or "1")
-@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: Path(path).parent.name)
+@every_daemon
 def test_the_daemon_reads_what_was_set(binary, version, drop, tmp_path):
     """Every setting that the plan takes is in the dump, and NRI is what the plan says; the others are findings."""
     daemon = parse_version(version_of(binary))
