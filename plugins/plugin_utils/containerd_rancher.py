@@ -18,6 +18,7 @@ from .containerd_edit import EditError
 from .containerd_files import Write
 from .containerd_hosts import PULL, Host, HostsFile
 from .containerd_hosts_option import Entry
+from .containerd_plan import Plan
 from .containerd_secrets import MASK
 from .yaml_edit import load_yaml, set_yaml
 
@@ -30,8 +31,17 @@ _SECRET_LINE = re.compile(
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Registries:
+    """The file of an owner; content is None where there is none yet."""
+
+    owner: str
+    path: str
+    content: bytes | None
+
+
+@dataclass
+class RegistriesPlan:
     """write: None without a change. results: by registry, as the module returns them. problems: why it cannot be."""
 
     write: Write | None = None
@@ -39,14 +49,49 @@ class Registries:
     problems: list[str] = field(default_factory=list)
 
 
+def add_registries(plan: Plan, file: Registries, entries: Sequence[Entry], present: frozenset[str]) -> None:
+    """Add registries.yaml to a plan, for the registries and so that it stays in use.
+
+    :raises EditError: it cannot be read.
+    """
+    placed = plan_registries(file.path, file.content, entries, present)
+    problems = list(placed.problems)
+    if plan.before.config_path != plan.after.config_path:
+        names = sorted({*named_registries(file.content), *(entry.registry for entry in entries)})
+        if names:
+            problems.append(
+                f"what it says of {', '.join(names)} comes to {plan.before.config_path}, and not to the wanted "
+                f"{plan.after.config_path}"
+            )
+    if not plan.before.is_set and plan.after.is_set:
+        # k3s has written hosts.toml files, and set config_path for them, since 1.26.13 (k3s-io/k3s#8972).
+        problems.append(
+            f"this {file.owner} makes mirrors of it, with which CRI does not load beside config_path: upgrade it"
+        )
+    for problem in problems:
+        plan.refuse(
+            "containerd.source_cannot_say",
+            f"{file.path}, of which {file.owner} makes hosts.toml files: {problem}",
+            "registries that it can say, in the directory that it is made for",
+            f"leave that out for the nodes of {file.owner}, or write {file.path} by hand",
+        )
+    if problems:
+        return
+    plan.hosts = placed.results
+    if placed.write:
+        plan.writes.append(placed.write)
+        # The files that come of it are made at the next start only.
+        plan.more_changes = True
+
+
 def plan_registries(
     path: str, content: bytes | None, entries: Sequence[Entry], present: frozenset[str] = frozenset()
-) -> Registries:
+) -> RegistriesPlan:
     """Return what makes registries.yaml say what the option hosts does; what it cannot say is a problem.
 
     :param present: the certificates and keys of the entries that are files on the node.
     """
-    plan = Registries()
+    plan = RegistriesPlan()
     try:
         before = text = (content or b"").decode("utf-8")
         for entry in entries:
@@ -63,7 +108,7 @@ def plan_registries(
     except EditError as error:
         plan.problems.append(str(error))
     if plan.problems:
-        return Registries(problems=plan.problems)
+        return RegistriesPlan(problems=plan.problems)
     if text != before:
         plan.write = Write(path, content, text.encode(), MODE if content is None else None)
     return plan

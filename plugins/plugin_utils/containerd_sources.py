@@ -34,7 +34,7 @@ from .containerd_files import ConfigFile, UnreadableError, Write, read_config
 from .containerd_migrate import HostsDirectory
 from .containerd_nri import nri_state
 from .containerd_plan import Options, Plan, plan_present
-from .containerd_rancher import named_registries, plan_registries
+from .containerd_rancher import Registries, add_registries
 from .containerd_tables import Path, effective_value
 
 Files = Mapping[str, bytes | None]
@@ -128,48 +128,15 @@ def plan_source(
                 _prove_drop_in(source, text, files, {**virtual, main: generated[0].after}, daemon)
             plan.writes = [write for write in plan.writes if write.path != main]
             plan.writes.append(Write(source.path, source.content, text.encode()))
-            plan.rendered = _rendered(source, files, generated[0])
+            plan.rendered = _rendered(source, files, generated[0], text)
         if source.registries_path and not plan.findings:
-            _plan_registries(plan, source, options, present)
+            registries = Registries(source.owner, source.registries_path, source.registries)
+            add_registries(plan, registries, options.hosts, present)
     except UnreadableError as error:
         return plan.refuse(error.finding_id, str(error), f"a file that {source.owner} can use", error.remedy)
     except EditError as error:
         return _cannot_say(plan, source, generated, str(error))
     return plan
-
-
-def _plan_registries(plan: Plan, source: Source, options: Options, present: frozenset[str]) -> None:
-    """Add registries.yaml to the plan, for the registries and so that it stays in use.
-
-    :raises EditError: it cannot be read.
-    """
-    placed = plan_registries(source.registries_path, source.registries, options.hosts, present)
-    problems = list(placed.problems)
-    if plan.before != plan.after and plan.before.config_path != plan.after.config_path:
-        names = sorted({*named_registries(source.registries), *(entry.registry for entry in options.hosts)})
-        if names:
-            problems.append(
-                f"what it says of {', '.join(names)} comes to {plan.before.config_path}, and not to the wanted "
-                f"{plan.after.config_path}"
-            )
-    if not plan.before.is_set and plan.after.is_set:
-        # k3s has written hosts.toml files, and set config_path for them, since 1.26.13 (k3s-io/k3s#8972).
-        problems.append(
-            f"this {source.owner} makes mirrors of it, with which CRI does not load beside config_path: upgrade it"
-        )
-    for problem in problems:
-        plan.refuse(
-            "containerd.source_cannot_say",
-            f"{source.registries_path}, of which {source.owner} makes hosts.toml files: {problem}",
-            "registries that it can say, in the directory that it is made for",
-            f"leave that out for the nodes of {source.owner}, or write {source.registries_path} by hand",
-        )
-    if not problems:
-        plan.hosts = placed.results
-        if placed.write:
-            plan.writes.append(placed.write)
-            # The files that come of it are made at the next start only.
-            plan.more_changes = True
 
 
 def _virtual(source: Source, files: Files, daemon: Daemon) -> dict[str, bytes | None]:
@@ -194,13 +161,16 @@ def _merged_file(source: Source, files: Files) -> str:
     return next((path for path in files if path.startswith("/run/k0s/")), "") if source.kind == MERGED else ""
 
 
-def _rendered(source: Source, files: Files, generated: Write) -> list[Write]:
-    """Return the generated files as the owner will make them, none where the daemon reads the source.
+def _rendered(source: Source, files: Files, generated: Write, text: str) -> list[Write]:
+    """Return the generated files as the owner will make them of the source's text, none where the daemon reads that.
 
     :raises EditError: a file of the owner cannot be edited so.
     """
     if source.kind == DROP_IN:
         return []
+    if source.kind == APPENDIX:
+        head, _tail, base = _appendix(source, generated)
+        return [Write(generated.path, generated.before, (base + text[len(head) :]).encode())]
     merged = _merged_file(source, files)
     if not merged:
         return [generated]
@@ -253,6 +223,22 @@ def _with_appendix(source: Source, generated: Write) -> str:
 
     :raises EditError: a table would be there twice, which containerd refuses (k3s-io/docs#566).
     """
+    head, tail, base = _appendix(source, generated)
+    tail = _edited(source.path, tail, _changed(generated))
+    try:
+        is_so = tomllib.loads(base + tail) == _values(generated.after)
+    except tomllib.TOMLDecodeError as error:
+        raise EditError(f"a table would be in {generated.path} twice: {error}") from error
+    if not is_so:
+        raise EditError(f"what is appended would mean something else in {generated.path}")
+    return head + tail
+
+
+def _appendix(source: Source, generated: Write) -> tuple[str, str, str]:
+    """Return what a template has up to the base, what it appends, and what the base is rendered to.
+
+    :raises EditError: it is another kind of template, or was not rendered yet.
+    """
     try:
         template = _BASE if source.content is None else source.content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -264,15 +250,7 @@ def _with_appendix(source: Source, generated: Write) -> str:
     rendered = (generated.before or b"").decode("utf-8")
     if not rendered.endswith(tail):
         raise EditError(f"{generated.path} does not end as {source.path} does: restart {source.owner} first")
-    base = rendered[: len(rendered) - len(tail)] + ("\n" if source.content is None else "")
-    tail = _edited(source.path, tail, _changed(generated))
-    try:
-        is_so = tomllib.loads(base + tail) == _values(generated.after)
-    except tomllib.TOMLDecodeError as error:
-        raise EditError(f"a table would be in {generated.path} twice: {error}") from error
-    if not is_so:
-        raise EditError(f"what is appended would mean something else in {generated.path}")
-    return template[: match.end()] + tail
+    return match.group(), tail, rendered[: len(rendered) - len(tail)] + ("\n" if source.content is None else "")
 
 
 def _judge_template(source: Source, text: str, generated: Write) -> None:
