@@ -20,6 +20,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import 
     metadata,
     parse_documents,
     pod_spec,
+    render_text,
     template_variables,
 )
 
@@ -119,6 +120,7 @@ def read_objects(items: Iterable[object], source_text: str = "") -> CalicoInstal
     """
     documents = [item for item in items if isinstance(item, dict)]
     values = [inner for item in documents if (inner := _chart_values(item))]
+    text = source_text or render_text(documents)
     config_maps = {
         metadata(item).get("name"): as_mapping(item.get("data"))
         for item in documents
@@ -139,7 +141,7 @@ def read_objects(items: Iterable[object], source_text: str = "") -> CalicoInstal
     return CalicoInstall(
         method=_method(workload, installation, environment, felix or pools),
         variant=_variant(workload),
-        distribution=next((name for name, mark in _DISTRIBUTIONS if mark.search(source_text or repr(documents))), ""),
+        distribution=next((name for name, mark in _DISTRIBUTIONS if mark.search(text)), ""),
         version=version,
         namespace=_namespace(workload, installation),
         environment=environment,

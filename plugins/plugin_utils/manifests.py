@@ -60,6 +60,11 @@ def _flatten(item: Any) -> list:
     return [item]
 
 
+def render_text(documents: list) -> str:
+    """The documents as YAML text, to look for the marks that installers leave."""
+    return yaml.dump_all(documents, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+
+
 def mappings(value: Any) -> Iterator[dict]:
     """Every mapping in a document, the outer ones first."""
     if isinstance(value, dict):
