@@ -53,6 +53,7 @@ class KubeProxy:
     mode_is_set: bool = False
     strict_arp: bool = False
     strict_arp_is_set: bool = False
+    masquerade_bit: int = 14
     place: str = ""
     owner: str = ""
     lever: str = ""
@@ -202,6 +203,7 @@ def _result(places: list[_Place], owner: str) -> KubeProxy:
         mode_is_set=options.mode_is_set,
         strict_arp=strict.options.strict_arp,
         strict_arp_is_set=strict.options.strict_arp_is_set,
+        masquerade_bit=options.masquerade_bit,
         place=deciding.place,
         owner=owner,
         lever=LEVERS.get(owner, ""),

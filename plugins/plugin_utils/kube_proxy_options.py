@@ -26,18 +26,24 @@ _FIELDS = frozenset(
     """.split()
 )
 _OLD_FIELDS = frozenset("resourceContainer udpTimeoutMilliseconds udpIdleTimeout cleanupIPVS".split())
+_TRUE = {"true", "1", "t"}
+_MASQUERADE_ALL = "masqueradeAll hides pod addresses behind node addresses: Secure Workload needs to see the pod's own"
 _ASSIGNMENT = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What options say. mode: as kube-proxy takes it, "" when another place decides. is_set: the option is there."""
+    """What options say. mode: as kube-proxy takes it, "" when another place decides. is_set: the option is there.
+
+    masquerade_bit: the bit of the packet mark that it uses.
+    """
 
     mode: str = DEFAULT_MODE
     mode_is_set: bool = False
     strict_arp: bool = False
     strict_arp_is_set: bool = False
     config_file: str = ""
+    masquerade_bit: int = 14
     notes: dict[str, str] = field(default_factory=dict)
 
 
@@ -55,11 +61,16 @@ def read_configuration(document: dict) -> Options:
         notes["kube_proxy.bad_mode"] = _bad_mode(mode)
     if strict is not None and not isinstance(strict, bool):
         notes["kube_proxy.bad_strict_arp"] = f"ipvs.strictARP {strict!r} is no boolean: kube-proxy does not start"
+    rules = as_mapping(document.get("nftables" if mode == "nftables" else "iptables"))
+    if rules.get("masqueradeAll") is True:
+        notes["kube_proxy.masquerade_all"] = _MASQUERADE_ALL
+    bit = rules.get("masqueradeBit")
     return Options(
         mode=str(mode) if mode else DEFAULT_MODE,
         mode_is_set=bool(mode),
         strict_arp=strict is True,
         strict_arp_is_set=isinstance(strict, bool),
+        masquerade_bit=bit if isinstance(bit, int) else Options.masquerade_bit,
         notes=notes,
     )
 
@@ -115,11 +126,15 @@ def read_flags(flags: dict[str, str]) -> Options:
         return Options(mode="", config_file=config, notes=notes)
     if mode and mode not in MODES:
         notes["kube_proxy.bad_mode"] = _bad_mode(mode)
+    if flags.get("masquerade-all", "").lower() in _TRUE:
+        notes["kube_proxy.masquerade_all"] = _MASQUERADE_ALL
+    bit = flags.get("iptables-masquerade-bit", "")
     return Options(
         mode=mode or DEFAULT_MODE,
         mode_is_set=bool(mode),
-        strict_arp=str(strict).lower() in {"true", "1", "t"},
+        strict_arp=str(strict).lower() in _TRUE,
         strict_arp_is_set=strict is not None,
+        masquerade_bit=int(bit) if bit.isdecimal() else Options.masquerade_bit,
         notes=notes,
     )
 

@@ -48,7 +48,7 @@ EXPECTED = {
     "035.yaml": ("iptables", False, CONFIG_CONF, "kubeadm"),
     "037.yaml": ("ipvs", False, CONFIG_CONF, "kubeadm", "kube_proxy.unknown_keys", "kube_proxy.patch"),
     "039.yaml": ("", None, "container kube-proxy, flags", "eks", "kube_proxy.flag_ignored", "kube_proxy.file_unread"),
-    "041.yaml": ("ipvs", None, "Pod kube-proxy, flags", "kubespray"),
+    "041.yaml": ("ipvs", None, "Pod kube-proxy, flags", "kubespray", "kube_proxy.masquerade_all"),
     "043.yaml": ("iptables", None, CONFIG_CONF, "rke2"),
     "045.yaml": ("ipvs", True, EKS_CONFIG, "eks"),
 }
