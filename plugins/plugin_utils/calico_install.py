@@ -18,6 +18,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import 
     is_expression,
     mappings,
     metadata,
+    name_of,
     parse_documents,
     pod_spec,
     render_text,
@@ -121,11 +122,7 @@ def read_objects(items: Iterable[object], source_text: str = "") -> CalicoInstal
     documents = [item for item in items if isinstance(item, dict)]
     values = [inner for item in documents if (inner := _chart_values(item))]
     text = source_text or render_text(documents)
-    config_maps = {
-        metadata(item).get("name"): as_mapping(item.get("data"))
-        for item in documents
-        if item.get("kind") == "ConfigMap"
-    }
+    config_maps = {name_of(item): as_mapping(item.get("data")) for item in documents if item.get("kind") == "ConfigMap"}
     workload, container = _calico_node(documents)
     environment, unread = _environment(container, config_maps, _place(workload))
     environment = {**_mapped_environment([*documents, *values]), **environment}
@@ -135,7 +132,7 @@ def read_objects(items: Iterable[object], source_text: str = "") -> CalicoInstal
         for item in documents
         if item.get("kind") == "FelixConfiguration" and item.get("apiVersion") in API_VERSIONS
     ]
-    felix += [_default_object(value) for value in values if as_mapping(value.get("defaultFelixConfiguration"))]
+    felix += [_default_object(value) for value in [*values, *documents] if _sets_default(value)]
     pools, pool_notes = read_pools(documents, environment, installation)
     version = _version(documents, container)
     return CalicoInstall(
@@ -175,7 +172,7 @@ def _calico_node(documents: list[dict]) -> tuple[dict, dict]:
         if container.get("name") == "calico-node":
             return workload, container
     for workload, container in candidates:
-        if any(str(as_mapping(item).get("name")).startswith("FELIX_") for item in as_list(container.get("env"))):
+        if any(name_of(as_mapping(item)).startswith("FELIX_") for item in as_list(container.get("env"))):
             return workload, container
     return {}, {}
 
@@ -189,18 +186,17 @@ def _environment(container: dict, config_maps: dict, place: str) -> tuple[dict[s
     """The container's variables, the later one winning as kubelet has it, and the sources that were not read."""
     found, unread = {}, []
     for entry in map(as_mapping, as_list(container.get("envFrom"))):
-        prefix = entry.get("prefix") or ""
+        prefix = str(entry.get("prefix") or "")
         for kind in ("configMapRef", "secretRef"):
-            name = as_mapping(entry.get(kind)).get("name")
+            name = name_of(as_mapping(entry.get(kind)))
             if name and kind == "configMapRef" and name in config_maps:
                 origin = f"{place}, envFrom ConfigMap {name}"
-                found |= {prefix + key: EnvValue(_text(value), origin) for key, value in config_maps[name].items()}
+                found |= {f"{prefix}{key}": EnvValue(_text(value), origin) for key, value in config_maps[name].items()}
             elif name:
                 unread.append(f"{'ConfigMap' if kind == 'configMapRef' else 'Secret'} {name}")
     for entry in map(as_mapping, as_list(container.get("env"))):
-        if not entry.get("name"):
-            continue
-        found[entry["name"]] = _variable(entry, config_maps, found, place)
+        if name_of(entry):
+            found[name_of(entry)] = _variable(entry, config_maps, found, place)
     return found, unread
 
 
@@ -208,8 +204,8 @@ def _variable(entry: dict, config_maps: dict, earlier: dict[str, EnvValue], plac
     source = as_mapping(entry.get("valueFrom"))
     reference = as_mapping(source.get("configMapKeyRef"))
     if reference:
-        value = as_mapping(config_maps.get(reference.get("name"))).get(reference.get("key"))
-        return EnvValue(None if value is None else _text(value), f"{place}, ConfigMap {reference.get('name')}")
+        value = as_mapping(config_maps.get(name_of(reference))).get(str(reference.get("key")))
+        return EnvValue(None if value is None else _text(value), f"{place}, ConfigMap {name_of(reference)}")
     if source:
         return EnvValue(None, f"{place}, {next(iter(source))}")
     value = _text(entry.get("value"))
@@ -264,6 +260,11 @@ def _felix_object(item: dict) -> dict:
     return {"metadata": {**data, **kept}, "spec": as_mapping(item.get("spec"))}
 
 
+def _sets_default(values: dict) -> bool:
+    """Whether the operator's chart makes FelixConfiguration default."""
+    return as_mapping(values.get("defaultFelixConfiguration")).get("enabled") is True
+
+
 def _default_object(values: dict) -> dict:
     spec = {key: value for key, value in values["defaultFelixConfiguration"].items() if key != "enabled"}
     return {"metadata": {"name": "default"}, "spec": spec}
@@ -288,7 +289,7 @@ def _method(workload: dict, installation: dict, environment: dict, own: object) 
 
 
 def _variant(workload: dict) -> str:
-    names = {as_mapping(item).get("name") for item in as_list(pod_spec(workload).get("containers"))}
+    names = {name_of(as_mapping(item)) for item in as_list(pod_spec(workload).get("containers"))}
     return (
         "canal"
         if "kube-flannel" in names or "canal" in str(metadata(workload).get("name"))
@@ -306,12 +307,12 @@ def _namespace(workload: dict, installation: dict) -> str:
 
 def _sees_host_file(workload: dict, container: dict) -> bool:
     volumes = {
-        as_mapping(item).get("name"): as_mapping(as_mapping(item).get("hostPath")).get("path")
-        for item in as_list(pod_spec(workload).get("volumes"))
+        name_of(item): as_mapping(item.get("hostPath")).get("path")
+        for item in map(as_mapping, as_list(pod_spec(workload).get("volumes")))
     }
     for mount in map(as_mapping, as_list(container.get("volumeMounts"))):
         if str(mount.get("mountPath", "")).rstrip("/") in {"/etc/calico", "/etc/calico/felix.cfg"}:
-            return volumes.get(mount.get("name")) is not None
+            return volumes.get(name_of(mount)) is not None
     return False
 
 
@@ -331,7 +332,7 @@ def _object_notes(documents: list[dict], installation: dict, workload: dict) -> 
             "installed by the Tigera operator: calico-node is in calico-system, pools and data plane belong to the "
             "Installation, other Felix settings to FelixConfiguration default"
         )
-    if as_mapping(installation.get("cni")).get("type") not in {None, "Calico"}:
+    if as_mapping(installation.get("cni")).get("type") not in (None, "Calico"):
         notes["calico.policy_only"] = (
             f"pod addresses come from {installation['cni']['type']}: Calico enforces policy only and has no pools"
         )

@@ -22,7 +22,7 @@ def proxy_conflicts(version: Version | None, config: Effective, mode: str, *, ru
     if config.value("bpfEnabled") is True:
         if runs and config.value("bpfKubeProxyIptablesCleanupEnabled") is not False:
             found["calico.bpf_kube_proxy"] = (
-                "eBPF takes kube-proxy's place, and Felix removes the rules of one that still runs: switch kube-proxy off"
+                "eBPF takes kube-proxy's place and Felix removes its rules: switch kube-proxy off"
             )
         return found
     if mode == "nftables" and version is not None and version < NFTABLES_SINCE:

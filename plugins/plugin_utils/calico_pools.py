@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_effective import EnvValue
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_object import API_VERSIONS
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, metadata
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, name_of
 
 # Bits of a block where the pool does not name them.
 _BLOCK_SIZE = {4: 26, 6: 122}
@@ -41,7 +41,7 @@ def read_pools(
     wanted = [(item, "installation") for item in as_list(as_mapping(installation.get("calicoNetwork")).get("ipPools"))]
     for item in documents:
         if item.get("kind") == "IPPool" and item.get("apiVersion") in API_VERSIONS:
-            wanted.append(({**as_mapping(item.get("spec")), "name": metadata(item).get("name")}, "object"))
+            wanted.append(({**as_mapping(item.get("spec")), "name": name_of(item)}, "object"))
     for family in ("4", "6"):
         variable = environment.get(f"CALICO_IPV{family}POOL_CIDR")
         if variable and variable.value:
@@ -50,9 +50,9 @@ def read_pools(
             notes["calico.pool_environment"] = "CALICO_IPV4POOL_CIDR makes a pool only while there is none"
     for item, source in wanted:
         try:
-            pools.append(_pool(item, source))
+            pools.append(_pool(as_mapping(item), source))
         except ValueError as error:
-            notes["calico.pool_unreadable"] = f"pool {as_mapping(item).get('name')!r}: {error}"
+            notes["calico.pool_unreadable"] = f"pool {name_of(as_mapping(item))}: {error}"
     for pool in pools:
         if pool.blocks == 1:
             notes["calico.pool_one_block"] = (

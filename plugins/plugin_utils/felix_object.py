@@ -54,7 +54,7 @@ def object_values(item: dict) -> tuple[dict[str, str], dict[str, str]]:
     An annotation config.projectcalico.org/NAME replaces the field, unchecked, an empty one too.
     """
     values, refused = {}, {}
-    for name, value in (item.get("spec") or {}).items():
+    for name, value in ((str(name), value) for name, value in (item.get("spec") or {}).items()):
         if value is None or value == "" or name == "nodeSelector":
             continue
         parameter = PARAMETERS.get(name)
@@ -63,7 +63,7 @@ def object_values(item: dict) -> tuple[dict[str, str], dict[str, str]]:
         except BadValueError as error:
             refused[name] = f"{value!r} {error}"
     for key, value in ((item.get("metadata") or {}).get("annotations") or {}).items():
-        if key.startswith(ANNOTATION):
+        if str(key).startswith(ANNOTATION):
             name = key.removeprefix(ANNOTATION)
             values = {old: raw for old, raw in values.items() if old.lower() != name.lower()}
             values[name] = str(value)
@@ -98,23 +98,17 @@ def _list_raw(items: list) -> str:
     """The text of a list; failsafe ports as protocol:port, an empty list of theirs as none."""
     if not items:
         return "none"
-    if not isinstance(items[0], dict):
+    if not all(isinstance(item, dict) for item in items):
         return ",".join(map(str, items))
-    if "min" in items[0]:
+    if all(item.keys() >= {"min", "max"} for item in items):
         return ",".join(f"{item['min']}-{item['max']}" for item in items)
-    return ",".join(
-        ":".join(
-            filter(
-                None,
-                (
-                    str(item.get("protocol") or "tcp").lower(),
-                    f"[{item['net']}]" if ":" in item.get("net", "") else item.get("net", ""),
-                    str(item.get("port")),
-                ),
-            )
-        )
-        for item in items
-    )
+    return ",".join(map(_port_raw, items))
+
+
+def _port_raw(item: dict) -> str:
+    net = str(item.get("net") or "")
+    parts = [str(item.get("protocol") or "tcp").lower(), f"[{net}]" if ":" in net else net, str(item.get("port"))]
+    return ":".join(filter(None, parts))
 
 
 def refusals(spec: dict, schema: dict, *, kubernetes: Version | None = None) -> dict[str, str]:

@@ -119,7 +119,7 @@ def _holds_configuration(item: dict) -> bool:
     is_patch = (
         not item.get("kind") and not metadata(item) and bool({"config.conf", "kube-proxy-config.yaml"} & set(data))
     )
-    return inside or is_patch or (named and bool(data) and item.get("kind") in {None, "ConfigMap"})
+    return inside or is_patch or (named and bool(data) and item.get("kind") in (None, "ConfigMap"))
 
 
 def _config_map(item: dict, config_file: str) -> Iterator[_Place]:

@@ -57,7 +57,7 @@ def read_configuration(document: dict) -> Options:
     unknown = sorted(map(str, set(document) - _FIELDS - _OLD_FIELDS))
     if unknown:
         notes["kube_proxy.unknown_keys"] = f"{', '.join(unknown)}: kube-proxy knows no such key and ignores it"
-    if mode not in {None, ""} and mode not in MODES:
+    if mode and (not isinstance(mode, str) or mode not in MODES):
         notes["kube_proxy.bad_mode"] = _bad_mode(mode)
     if strict is not None and not isinstance(strict, bool):
         notes["kube_proxy.bad_strict_arp"] = f"ipvs.strictARP {strict!r} is no boolean: kube-proxy does not start"

@@ -88,6 +88,11 @@ def metadata(item: dict) -> dict:
     return as_mapping(item.get("metadata"))
 
 
+def name_of(item: dict) -> str:
+    """An object's name, or that of anything with one at the top; "" without."""
+    return str(metadata(item).get("name") or item.get("name") or "")
+
+
 def pod_spec(item: dict) -> dict:
     """The spec of the pods of a workload or of a Pod itself; a bare fragment with containers counts as one."""
     if "containers" in item:
