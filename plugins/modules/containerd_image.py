@@ -40,7 +40,7 @@ options:
       - Needs containerd 1.7, or a late release of 1.6.
     type: bool
   timeout:
-    description: Seconds for the pull or the import.
+    description: Seconds for the pull or the import, from 1.
     type: int
     default: 600
   _copied_archive:
@@ -211,6 +211,8 @@ def main():
     try:
         reference = parse_reference(module.params["name"])
         name = reference.name
+        if module.params["timeout"] < 1:
+            raise ValueError(f"timeout is {module.params['timeout']}: give seconds from 1")
         result = run(module.params, reference, module.check_mode)
     except (ImageError, ValueError) as error:
         module.fail_json(msg=str(error), name=name)

@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
+import json
 import os
+import tarfile
 import threading
 
 import pytest
@@ -115,6 +119,34 @@ def test_an_import_by_digest(address, load, tmp_path):
     assert image.names[0] == f"r.example/a@{digest}"
     assert read_digest(address, image, image.names[0]) == digest
     assert image.platform == NODE
+
+
+@needs_containerd
+def test_an_import_of_docker_save(address, load):
+    """One of the image's tags comes; the digest is the one that containerd makes."""
+    layer = oci.layer({}, {"bin": "usr/bin"})
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+    files = {
+        "manifest.json": json.dumps(
+            [{"Config": "c.json", "RepoTags": ["team/a:1", "team/a:2"], "Layers": ["l/layer.tar"]}]
+        ).encode(),
+        "c.json": json.dumps(
+            {"architecture": NODE.architecture, "os": "linux", "config": {}, "rootfs": rootfs}
+        ).encode(),
+        "l/layer.tar": layer,
+        "repositories": b"{}",
+    }
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as content:
+        for name, octets in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(octets)
+            content.addfile(info, io.BytesIO(octets))
+    image = load("team/a:2", output.getvalue())
+
+    assert names(address) == {"docker.io/team/a:2"}
+    assert image.platform == NODE
+    assert read_digest(address, image, "docker.io/team/a:2").startswith("sha256:")
 
 
 @needs_containerd

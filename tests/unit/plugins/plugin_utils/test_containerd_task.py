@@ -338,6 +338,11 @@ def test_no_credential_of_a_setting_in_the_result():
         pytest.param({"nri_required_plugins": "yes"}, "needs nri: enabled", id="validator"),
         pytest.param({"nri_required_plugins": "x"}, "not a valid boolean", id="no-boolean"),
         pytest.param({"hosts": [{"registry": "a"}]}, "hosts, item 1: a needs endpoints", id="hosts"),
+        pytest.param(
+            {"images": [{"name": "busybox"}, {"name": "A:1"}]}, "image 'A:1': a repository is in", id="images"
+        ),
+        pytest.param({"images": [{"name": "busybox:1.33", "pinned": True}]}, "", id="good images"),
+        pytest.param({"images": "left to the module's own check"}, "", id="images that are no list"),
     ],
 )
 def test_check_arguments(arguments, words):
