@@ -28,6 +28,8 @@ FOLLOW_TIMEOUT_S = 10
 _POLL_S = 0.05
 # The first release that could know pins: https://github.com/containerd/containerd/pull/8720 for 1.6.
 _FIRST_WITH_PINS = (1, 6, 22)
+_NO_ROOM = "no space left on device"
+_MAKE_ROOM = "make room on the node's disk, for example with `crictl rmi --prune`"
 _URL_SECRETS = re.compile(r"(?<=://)[^\s/@\"']+(?=@)|(?<=[?&])(?!ns=)[^\s\"'&]+")
 
 
@@ -221,6 +223,8 @@ def _pull(address, reference, node, timeout_s):
                 "give an archive"
             ) from error
         advice = "let the node reach the registry, write a mirror below the registry directory, or give an archive"
+        if _NO_ROOM in error.message:
+            advice = _MAKE_ROOM
         # The daemon learns of the deadline too, and may be the one who cancels.
         if error.code_name in ("DEADLINE_EXCEEDED", "CANCELLED"):
             reason = f"was not pulled within {timeout_s} s: raise timeout for a large image"
@@ -266,8 +270,15 @@ def _import(address, reference, archive, node, timeout_s):
         process.communicate()
         writer.join()
     if writer.problem or process.returncode:
-        reason = writer.problem or without_secrets(output)
-        raise ImageError(f"ctr could not import the archive of {reference.name}: {reason}; save the image again")
+        reason = writer.problem or without_secrets(complaint_of_ctr(output))
+        advice = _MAKE_ROOM if _NO_ROOM in reason else "save the image again"
+        raise ImageError(f"ctr could not import the archive of {reference.name}: {reason}; {advice}")
+
+
+def complaint_of_ctr(output):
+    """Return what C(ctr) says of its own failure, without progress and the daemon's warnings, or all it said."""
+    lines = [line for line in output.splitlines() if line.startswith("ctr: ")]
+    return " ".join(lines) or output
 
 
 class _Writer(threading.Thread):

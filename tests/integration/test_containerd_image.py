@@ -292,6 +292,25 @@ def test_no_room_for_the_archive(target, saved):
     assert "make room there, or set ansible_remote_tmp" in result["msg"]
 
 
+def test_a_full_disk(target, saved):
+    """containerd's own words and what to do; nothing is left, and with room the next run succeeds."""
+    target.lab.registry().push("team/full:1", archive("a", text="full"))
+    store, before = "/var/lib/containerd/io.containerd.content.v1.content", target.images()
+    target.sh(f"mount -t tmpfs -o size=1m tmpfs {store}; mkdir {store}/ingest")
+    try:
+        results = [target.provide("name=team/a:1", saved(GOOD)), target.provide("name=team/full:1")]
+    finally:
+        target.sh(f"umount {store}")
+    assert target.images() == before
+    after = [target.provide("name=team/a:1", saved(GOOD)), target.provide("name=team/full:1")]
+
+    for result in results:
+        assert result["failed"], result
+        assert "no space left on device" in result["msg"] and "make room on the node" in result["msg"], result["msg"]
+        assert "level=" not in result["msg"]
+    assert [result.get("failed") for result in after] == [None, None], after
+
+
 def test_a_killed_module(target, saved):
     """kill -9 in the middle of the import: nothing is left, and the next run succeeds."""
     target.wrap_ctr("echo $PPID >/run/module; exec sleep 30")

@@ -20,6 +20,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_images
     ImageError,
     complain_pins,
     complain_platform,
+    complaint_of_ctr,
     find_as_wanted,
     find_image,
     is_as_wanted,
@@ -339,6 +340,14 @@ def test_complain_platform():
 )
 def test_versions_that_know_no_pins(version: str, old: bool):
     assert bool(complain_pins(version)) is old
+
+
+def test_complaint_of_ctr():
+    """ctr 2.2.9 prints the daemon's warnings, and how far it came."""
+    output = 'time="2026-12-01T00:09:04Z" level=warning msg="DEPRECATION: ..."\na:1\tsaved\nctr: failed to ingest: no'
+
+    assert complaint_of_ctr(output) == "ctr: failed to ingest: no"
+    assert complaint_of_ctr("panic: x") == "panic: x"
 
 
 def test_without_secrets():
