@@ -1,0 +1,157 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses which bits of the packet mark on a node, and who uses another's.
+
+A mask is judged as it is configured, not only as it shows in rules: Felix's endpoint bits, for one, are in no rule
+until IPVS is used. A routing rule without a mask compares all 32 bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_ip_rules import owner_of_route
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import (
+    BY_HAND,
+    FELIX,
+    SECURE_WORKLOAD,
+    TAILSCALE,
+)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import ALL_BITS, PACKET, SET
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters
+
+# Cisco Secure Workload on Kubernetes with Calico: bits 20 and 21.
+SECURE_WORKLOAD_BITS = 0x300000
+# What these use where their rules do not show all of it (Cilium and OVN mark in BPF and OVS).
+CONFIGURED_BITS = {
+    SECURE_WORKLOAD: SECURE_WORKLOAD_BITS,
+    TAILSCALE: 0xFF0000,
+    "cilium": 0xFFFF1FFF,
+    "ovn-kubernetes": 0x1747FC,
+    "weave": 0x60000,
+    "istio": 0xFFF,
+    "aws-vpc-cni": 0x80,
+}
+_EVIDENCE_KEPT = 8
+
+
+@dataclasses.dataclass
+class MarkUser:
+    """One owner's bits: set or cleared in rules, looked at in rules or routing rules, and configured (None: unknown).
+
+    C(evidence) are texts of rules, one for each distinct use, at most eight.
+    """
+
+    owner: str
+    set_bits: int = 0
+    matched_bits: int = 0
+    # Looked at by routing rules, which no cooperation explains.
+    routed_bits: int = 0
+    configured: int | None = None
+    evidence: list[str] = dataclasses.field(default_factory=list)
+    # Rules or routes that compare all 32 bits of the mark.
+    whole: list[str] = dataclasses.field(default_factory=list)
+    _seen: set = dataclasses.field(default_factory=set)
+
+    @property
+    def in_rules(self) -> int:
+        """Bits that rules show."""
+        return self.set_bits | self.matched_bits
+
+    @property
+    def bits(self) -> int:
+        """Bits that are the owner's."""
+        return self.in_rules if self.configured is None else self.configured | self.in_rules
+
+    def add(self, text: str, key: tuple) -> None:
+        """Keep a rule as evidence unless one of the same use is kept."""
+        if key not in self._seen:
+            self._seen.add(key)
+            if len(self.evidence) < _EVIDENCE_KEPT:
+                self.evidence.append(text)
+
+
+class Collision(NamedTuple):
+    """Two owners and the bits both claim; C(in_rules) are those that the rules of both show."""
+
+    owners: tuple[str, str]
+    overlap: int
+    in_rules: int
+    evidence: tuple[str, ...]
+
+
+def mark_users(filters: PacketFilters, *, configured: Mapping[str, int] | None = None) -> list[MarkUser]:
+    """Everybody who uses bits of the packet mark here, by name. C(configured) are masks that are known otherwise.
+
+    Somebody who has no rule counts when C(configured) names him; C(CONFIGURED_BITS) only adds to who has rules.
+    """
+    given = dict(configured or {})
+    users: dict[str, MarkUser] = {}
+
+    def user(owner: str) -> MarkUser:
+        known = given.get(owner, CONFIGURED_BITS.get(owner))
+        return users.setdefault(owner, MarkUser(owner, configured=known))
+
+    for table, chain, rule in filters.rules():
+        uses = [use for use in rule.marks if use.space == PACKET]
+        if not uses:
+            continue
+        found = user(filters.owners.of_rule(table, chain, rule).owner)
+        text = rule.text if table.backend != "native" else f"{table.place} {chain.name}: {rule.text}"
+        for use in uses:
+            if use.kind == SET:
+                found.set_bits |= use.bits
+            else:
+                found.matched_bits |= use.bits
+            if use.bits == ALL_BITS:
+                found.whole.append(text)
+            found.add(text, (use.kind, use.bits, use.value))
+    for route in filters.routes:
+        found = user(owner_of_route(route, filters.owners.running).owner)
+        found.matched_bits |= route.mask
+        found.routed_bits |= route.mask
+        if route.mask == ALL_BITS:
+            found.whole.append(f"ip rule {route.text}")
+        found.add(f"ip rule {route.text}", ("route", route.mask, route.value))
+    for owner in given:
+        user(owner)
+    return [users[owner] for owner in sorted(users)]
+
+
+def _is_reading(one: MarkUser, other: MarkUser) -> bool:
+    """Whether C(one) only looks at what C(other) sets, in packet-filter rules with a mask: that is meant."""
+    return not one.set_bits and not one.routed_bits and one.configured is None and not one.in_rules & ~other.set_bits
+
+
+def collisions(users: list[MarkUser]) -> list[Collision]:
+    """Pairs that claim the same bits. By hand with by hand is one user and never collides."""
+    found = []
+    for one, other in combinations(users, 2):
+        overlap = one.bits & other.bits
+        if overlap and not _is_reading(one, other) and not _is_reading(other, one):
+            evidence = tuple(one.evidence[:3] + other.evidence[:3])
+            found.append(Collision((one.owner, other.owner), overlap, one.in_rules & other.in_rules, evidence))
+    return found
+
+
+def bits_to_avoid(users: list[MarkUser]) -> tuple[int, list[str]]:
+    """Bits that Felix should leave alone, and the rules that no choice of bits can satisfy.
+
+    A rule that compares or replaces the whole mark is of the second kind: it needs a mask of its own.
+    """
+    avoid, whole = 0, []
+    for user in users:
+        if user.owner == FELIX:
+            continue
+        whole.extend(user.whole)
+        bits = (user.configured or 0) | (0 if user.whole else user.in_rules)
+        avoid |= bits
+    return avoid, whole
+
+
+def is_by_hand(collision: Collision) -> bool:
+    """Whether a person's rules are one side of it."""
+    return BY_HAND in collision.owners

@@ -1,0 +1,169 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All packet filters of one node, from the texts that a probe collected, and who made what in them.
+
+What to collect without changing the node: C(/proc/net/ip_tables_names) and C(ip6_tables_names) first; the legacy save
+commands only for a family whose file names a table, and never with C(-t), which would register that table; the nft
+save commands and C(nft -j list ruleset) always, which only read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_ip_rules import MarkedRoute, parse_ip_rules
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_nft import parse_nft_json
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import (
+    KUBE_PROXY,
+    KUBELET,
+    Claim,
+    Owners,
+)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import (
+    LEGACY,
+    NATIVE,
+    NFT,
+    Chain,
+    Rule,
+    Table,
+    parse_iptables_save,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Felix:
+    """Felix as it is configured on the node. None or empty is what is not known."""
+
+    version: tuple[int, int] | None = None
+    mark_mask: int | None = None
+    # "legacy", "nft" (FelixConfiguration iptablesBackend) or "native" (nftablesMode): where Felix writes now.
+    backend: str = ""
+    chain_insert_mode: str = ""
+    wireguard: bool = False
+    ipvs: bool = False
+    bpf: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What the rules cannot tell. Empty or None is what is not known."""
+
+    # Owners at work (netfilter_owners.running_software).
+    running: frozenset[str] | None = None
+    # kube-proxy's own answer: "iptables", "ipvs", "nftables".
+    proxy_mode: str = ""
+    # Where kube-proxy writes iptables rules: the backend that its iptables command points to.
+    proxy_backend: str = ""
+    felix: Felix = Felix()
+    # Networks of pods, as text.
+    pod_networks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass
+class PacketFilters:
+    """The tables and marked routing rules of one node, with their owners."""
+
+    tables: list[Table]
+    routes: list[MarkedRoute]
+    owners: Owners
+
+    def active(self) -> Iterator[Table]:
+        """Tables that do something. A legacy table that was only registered, by a read or long ago, is none."""
+        for table in self.tables:
+            if table.backend != LEGACY or not table.is_idle:
+                yield table
+
+    def rules(self) -> Iterator[tuple[Table, Chain, Rule]]:
+        """Every rule with where it stands."""
+        for table in self.active():
+            for chain in table.chains.values():
+                for rule in chain.rules:
+                    yield table, chain, rule
+
+    def unparsed(self) -> list[str]:
+        """Lines that were not understood, each with its table."""
+        return [f"{table.place}: {line}" for table in self.tables for line in table.unparsed]
+
+    def places(self, owner: str, *, chains: Iterable[str] | None = None) -> list[str]:
+        """Sorted tables (C(nft/filter), C(nft table ip calico)) where an owner has chains."""
+        return self.chains_by_owner(chains=chains).get(owner, [])
+
+    def chains_by_owner(self, *, chains: Iterable[str] | None = None) -> dict[str, list[str]]:
+        """For each owner the tables where it has a chain of its own, both families together.
+
+        C(chains) narrows it to chains of these names.
+        """
+        wanted = None if chains is None else frozenset(chains)
+        found: dict[str, set[str]] = {}
+        for table in self.active():
+            if table.backend == NATIVE:
+                if wanted is None and table.chains:
+                    found.setdefault(self.owners.of_table(table).owner, set()).add(table.place)
+                continue
+            for chain in table.chains.values():
+                if not chain.hook and (wanted is None or chain.name in wanted):
+                    found.setdefault(self.owners.of_chain(table, chain.name).owner, set()).add(table.place)
+        return {owner: sorted(places) for owner, places in sorted(found.items())}
+
+    def native_tables(self) -> list[tuple[Table, Claim]]:
+        """Tables that no iptables command shows, each with its owner."""
+        return [(table, self.owners.of_table(table)) for table in self.tables if table.backend == NATIVE and table.name]
+
+    def shared_chains(self) -> dict[str, list[str]]:
+        """Chains that two owners keep: KUBE-FIREWALL of kubelet and kube-proxy, where only the latter makes IPv6's."""
+        is_shared = any(table.family == "ip6" and "KUBE-FIREWALL" in table.chains for table in self.active())
+        return {"KUBE-FIREWALL": [KUBELET, KUBE_PROXY]} if is_shared else {}
+
+    def backends(self, owner: str) -> list[str]:
+        """Sorted backends where an owner has chains."""
+        found = set()
+        for table in self.active():
+            if table.backend == NATIVE:
+                if self.owners.of_table(table).owner == owner:
+                    found.add(NATIVE)
+            elif any(
+                not chain.hook and self.owners.of_chain(table, chain.name).owner == owner
+                for chain in table.chains.values()
+            ):
+                found.add(table.backend)
+        return sorted(found)
+
+
+def read_packet_filters(
+    *,
+    saves: Iterable[str] = (),
+    nft_json: str = "",
+    ip_rules: Iterable[str] = (),
+    running: frozenset[str] | None = None,
+) -> PacketFilters:
+    """Everything that the texts tell: any number of save outputs (the header tells backend and family), nft's JSON.
+
+    A table that both tools show is taken from the save, which tells marks and comments; one that iptables cannot show
+    is taken from the JSON.
+    """
+    tables: dict[tuple[str, str, str], Table] = {}
+    for text in saves:
+        for table in parse_iptables_save(text):
+            tables[table.backend, table.family, table.name] = table
+    for table in parse_nft_json(nft_json):
+        key = (table.backend, table.family, table.name)
+        saved = tables.get(key) or tables.get((NFT, table.family, table.name))
+        if saved and saved.backend == NFT and saved.incompatible:
+            table.incompatible = True
+            tables.pop((NFT, table.family, table.name))
+            saved = None
+        if saved is None or table.backend == NATIVE:
+            tables[key] = table
+        else:
+            _add_handles(saved, table)
+    routes = [route for text in ip_rules for route in parse_ip_rules(text)]
+    return PacketFilters(list(tables.values()), routes, Owners(running))
+
+
+def _add_handles(saved: Table, table: Table) -> None:
+    """Handles are the only trace of the order in which base chains were registered; the save has none."""
+    saved.handle = table.handle
+    for chain in table.chains.values():
+        if chain.name in saved.chains:
+            saved.chains[chain.name].handle = chain.handle
