@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_ip_rules import owner_of_route
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import (
-    BY_HAND,
     FELIX,
     SECURE_WORKLOAD,
     TAILSCALE,
@@ -35,14 +34,15 @@ CONFIGURED_BITS = {
     "istio": 0xFFF,
     "aws-vpc-cni": 0x80,
 }
-_EVIDENCE_KEPT = 8
+_EVIDENCE_KEPT = 3
+_ROUTE = "route"
 
 
 @dataclasses.dataclass
 class MarkUser:
     """One owner's bits: set or cleared in rules, looked at in rules or routing rules, and configured (None: unknown).
 
-    C(evidence) are texts of rules, one for each distinct use, at most eight.
+    C(uses) are the rules' texts with the bits of each, one for each distinct use.
     """
 
     owner: str
@@ -50,8 +50,10 @@ class MarkUser:
     matched_bits: int = 0
     # Looked at by routing rules, which no cooperation explains.
     routed_bits: int = 0
+    # All but those of rules that take the whole mark.
+    named_bits: int = 0
     configured: int | None = None
-    evidence: list[str] = dataclasses.field(default_factory=list)
+    uses: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     # Rules or routes that compare all 32 bits of the mark.
     whole: list[str] = dataclasses.field(default_factory=list)
     _seen: set = dataclasses.field(default_factory=set)
@@ -66,12 +68,25 @@ class MarkUser:
         """Bits that are the owner's."""
         return self.in_rules if self.configured is None else self.configured | self.in_rules
 
-    def add(self, text: str, key: tuple) -> None:
-        """Keep a rule as evidence unless one of the same use is kept."""
-        if key not in self._seen:
-            self._seen.add(key)
-            if len(self.evidence) < _EVIDENCE_KEPT:
-                self.evidence.append(text)
+    def add(self, text: str, kind: str, bits: int, value: int | None) -> None:
+        """Take a use in, and keep its rule as evidence unless one of the same use is kept."""
+        if kind == SET:
+            self.set_bits |= bits
+        else:
+            self.matched_bits |= bits
+        if kind == _ROUTE:
+            self.routed_bits |= bits
+        if bits == ALL_BITS:
+            self.whole.append(text)
+        else:
+            self.named_bits |= bits
+        if (kind, bits, value) not in self._seen:
+            self._seen.add((kind, bits, value))
+            self.uses.append((bits, text))
+
+    def evidence(self, bits: int = ALL_BITS) -> list[str]:
+        """Rules that use one of these bits, each once, at most three."""
+        return list(dict.fromkeys(text for used, text in self.uses if used & bits))[:_EVIDENCE_KEPT]
 
 
 class Collision(NamedTuple):
@@ -102,20 +117,10 @@ def mark_users(filters: PacketFilters, *, configured: Mapping[str, int] | None =
         found = user(filters.owners.of_rule(table, chain, rule).owner)
         text = rule.text if table.backend != "native" else f"{table.place} {chain.name}: {rule.text}"
         for use in uses:
-            if use.kind == SET:
-                found.set_bits |= use.bits
-            else:
-                found.matched_bits |= use.bits
-            if use.bits == ALL_BITS:
-                found.whole.append(text)
-            found.add(text, (use.kind, use.bits, use.value))
+            found.add(text, use.kind, use.bits, use.value)
     for route in filters.routes:
         found = user(owner_of_route(route, filters.owners.running).owner)
-        found.matched_bits |= route.mask
-        found.routed_bits |= route.mask
-        if route.mask == ALL_BITS:
-            found.whole.append(f"ip rule {route.text}")
-        found.add(f"ip rule {route.text}", ("route", route.mask, route.value))
+        found.add(f"ip rule {route.text}", _ROUTE, route.mask, route.value)
     for owner in given:
         user(owner)
     return [users[owner] for owner in sorted(users)]
@@ -132,26 +137,18 @@ def collisions(users: list[MarkUser]) -> list[Collision]:
     for one, other in combinations(users, 2):
         overlap = one.bits & other.bits
         if overlap and not _is_reading(one, other) and not _is_reading(other, one):
-            evidence = tuple(one.evidence[:3] + other.evidence[:3])
+            evidence = (*one.evidence(overlap), *other.evidence(overlap))
             found.append(Collision((one.owner, other.owner), overlap, one.in_rules & other.in_rules, evidence))
     return found
 
 
-def bits_to_avoid(users: list[MarkUser]) -> tuple[int, list[str]]:
-    """Bits that Felix should leave alone, and the rules that no choice of bits can satisfy.
+def bits_to_avoid(users: list[MarkUser]) -> int:
+    """Bits that Felix should leave alone.
 
-    A rule that compares or replaces the whole mark is of the second kind: it needs a mask of its own.
+    A rule that takes the whole mark asks for all of them; no choice of Felix's mends that, the rule needs a mask.
     """
-    avoid, whole = 0, []
+    avoid = 0
     for user in users:
-        if user.owner == FELIX:
-            continue
-        whole.extend(user.whole)
-        bits = (user.configured or 0) | (0 if user.whole else user.in_rules)
-        avoid |= bits
-    return avoid, whole
-
-
-def is_by_hand(collision: Collision) -> bool:
-    """Whether a person's rules are one side of it."""
-    return BY_HAND in collision.owners
+        if user.owner != FELIX:
+            avoid |= (user.configured or 0) | user.named_bits
+    return avoid

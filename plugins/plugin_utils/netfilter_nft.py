@@ -9,6 +9,7 @@ understood is kept as text; nothing here raises on any text.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks_nft import (
     changed_mark_bits,
@@ -212,8 +213,11 @@ def _chain(entry: dict) -> Chain:
     )
 
 
-def parse_nft_json(text: str) -> list[Table]:
-    """The tables of C(nft -j list ruleset), of every family."""
+def parse_nft_json(text: str, *, known: Collection[tuple[str, str]] = ()) -> list[Table]:
+    """The tables of C(nft -j list ruleset), of every family.
+
+    Of iptables' tables in C(known) (pairs of family and name) only the chains are read: their save tells more.
+    """
     try:
         entries = json.loads(text)["nftables"] if text.strip() else []
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -229,7 +233,9 @@ def parse_nft_json(text: str) -> list[Table]:
 
     def table_of(inner: dict) -> Table:
         key = (str(inner.get("family", "")), str(inner.get("table", "")))
-        return tables.setdefault(key, Table(NATIVE, *key))
+        if key not in tables:
+            tables[key] = Table(NATIVE, *key)
+        return tables[key]
 
     maps: dict[int, dict[str, tuple[str, ...]]] = {}
     for kind, inner in objects:
@@ -242,11 +248,13 @@ def parse_nft_json(text: str) -> list[Table]:
         elif kind == "map":
             targets = _targets_in(inner.get("elem"), {})
             maps.setdefault(id(table_of(inner)), {})[str(inner.get("name", ""))] = targets
+    for table in tables.values():
+        table.backend = NFT if _is_iptables_table(table) else NATIVE
     for kind, inner in objects:
         if kind == "rule":
             table = table_of(inner)
+            if table.backend == NFT and (table.family, table.name) in known:
+                continue
             rule = _parse_rule(inner, maps.get(id(table), {}))
             table.chains.setdefault(rule.chain, Chain(rule.chain)).rules.append(rule)
-    for table in tables.values():
-        table.backend = NFT if _is_iptables_table(table) else NATIVE
     return list(tables.values())

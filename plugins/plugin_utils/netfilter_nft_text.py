@@ -48,22 +48,25 @@ def _operand(value: object) -> str:
     return f"{value:#x}" if isinstance(value, int) and not isinstance(value, bool) else text_of(value)
 
 
+def _text_of_match(inner: dict) -> str:
+    operator, left, right = inner.get("op"), inner.get("left"), inner.get("right")
+    shown = _operand(right) if mark_space(left) else text_of(right)
+    # A comparison of masked bits reads wrong without its operator; otherwise nft leaves it out.
+    is_bare = operator in ("==", "in") and not (isinstance(left, dict) and "&" in left)
+    return f"{text_of(left)} {shown}" if is_bare else f"{text_of(left)} {operator} {shown}"
+
+
+_STATEMENTS: dict[str, Callable[[dict], str]] = {
+    "counter": lambda _: "",
+    "match": _text_of_match,
+    "mangle": lambda inner: f"{text_of(inner.get('key'))} set {_operand(inner.get('value'))}",
+    "xt": lambda inner: f'xt {inner.get("type")} "{inner.get("name")}"',
+    "vmap": lambda inner: f"{text_of(inner.get('key'))} vmap {text_of(inner.get('data'))}",
+    "reject": lambda inner: f"reject with {inner.get('type')} {inner.get('expr')}",
+}
+
+
 def text_of_statement(key: str, inner: object) -> str:
     """One statement of a rule as text; counters are left out."""
-    if key == "counter":
-        return ""
-    is_whole = not isinstance(inner, dict)
-    if key == "match" and not is_whole:
-        operator = inner.get("op")
-        left, right = inner.get("left"), inner.get("right")
-        shown = _operand(right) if mark_space(left) else text_of(right)
-        # A comparison of masked bits reads wrong without its operator; otherwise nft leaves it out.
-        is_bare = operator in ("==", "in") and not (isinstance(left, dict) and "&" in left)
-        return f"{text_of(left)} {shown}" if is_bare else f"{text_of(left)} {operator} {shown}"
-    if key == "mangle" and not is_whole:
-        return f"{text_of(inner.get('key'))} set {_operand(inner.get('value'))}"
-    if key == "xt" and not is_whole:
-        return f'xt {inner.get("type")} "{inner.get("name")}"'
-    if key == "vmap" and not is_whole:
-        return f"{text_of(inner.get('key'))} vmap {text_of(inner.get('data'))}"
-    return text_of({key: inner})
+    render = _STATEMENTS.get(key)
+    return render(inner) if render and isinstance(inner, dict) else text_of({key: inner})

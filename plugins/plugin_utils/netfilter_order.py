@@ -197,19 +197,15 @@ def early_accepts(filters: PacketFilters, *, pod_networks: Iterable[str] = ()) -
     networks = [ipaddress.ip_network(text, strict=False) for text in pod_networks]
     found = []
     for order in hook_orders(filters):
+        jumps = [entry.position for entry in order.entries if entry.owner == FELIX and entry.name in order.table.chains]
+        last_jump = jumps[-1] if jumps else 0
         for entry in order.entries[:-1]:
-            hidden = order.entries[entry.position :]
-            hides_felix = any(
-                other in hidden and other.name in order.table.chains for other in hidden if other.owner == FELIX
-            )
+            hides_felix = entry.position < last_jump
             kind, rule = _accepted_by(order.table, entry.rule, networks if hides_felix else None, set())
             if kind and entry.owner != FELIX:
-                names = tuple(other.name for other in hidden)
-                found.append(
-                    EarlyAccept(
-                        order.table, order.chain.name, entry.position, entry.owner, kind, rule, names, hides_felix
-                    )
-                )
+                names = tuple(other.name for other in order.entries[entry.position :])
+                place = (order.table, order.chain.name, entry.position, entry.owner)
+                found.append(EarlyAccept(*place, kind, rule, names, hides_felix))
                 if kind == EVERYTHING:
                     break
     return found
@@ -288,20 +284,49 @@ def _kernel_order(item: BaseChain, hook: str) -> tuple[int, int, int, int]:
     return outer, priority, -item.table.handle, -item.chain.handle
 
 
-def second_filters(filters: PacketFilters) -> list[tuple[BaseChain, str]]:
-    """Native base chains that can refuse what Felix or kube-proxy accepted, each with the rule or policy that does.
+def refuses_the_rest(table: Table, chain: Chain) -> str:
+    """The policy or the rule by which a chain refuses whatever it does not let through; empty when it refuses none."""
+    for rule in chain.rules:
+        if not rule.conditions:
+            found = _unconditional_refusal(table, rule, set())
+            if found:
+                return found
+            if rule.target in VERDICTS:
+                return ""
+    return "policy drop" if chain.policy == "DROP" else ""
 
-    Neither calico's nor kube-proxy's own tables count.
+
+def _unconditional_refusal(table: Table, rule: Rule, seen: set[str]) -> str:
+    if rule.target in _REFUSALS:
+        return rule.text
+    if rule.target not in table.chains or rule.target in seen:
+        return ""
+    seen.add(rule.target)
+    for inner in table.chains[rule.target].rules:
+        if inner.target == "RETURN" and inner.conditions:
+            return ""
+        if not inner.conditions:
+            found = _unconditional_refusal(table, inner, seen)
+            if found or inner.target in VERDICTS:
+                return found
+    return ""
+
+
+def second_filters(filters: PacketFilters) -> list[tuple[BaseChain, str]]:
+    """Base chains beside Felix's that refuse what they do not let through, whatever Felix or kube-proxy accepted.
+
+    They are in native tables, or in the backend of iptables where Felix is not. Felix's and kube-proxy's own native
+    tables do not count.
     """
+    backends = filters.backends(FELIX)
     found = []
-    for table, claim in filters.native_tables():
+    for table in filters.active():
+        is_native = table.backend == NATIVE
+        owner = filters.owners.of_table(table).owner if is_native else ""
+        if owner in (FELIX, KUBE_PROXY) or (not is_native and (table.backend in backends or table.name != "filter")):
+            continue
         for chain in table.chains.values():
-            if chain.hook not in ("input", "forward", "output") or claim.owner in (FELIX, KUBE_PROXY):
-                continue
-            base = BaseChain(table, chain, claim.owner)
-            refusing = next((rule for rule in chain.rules if reachable_verdicts(table, rule) & _REFUSALS), None)
-            if chain.policy == "DROP":
-                found.append((base, "policy drop"))
-            elif refusing:
-                found.append((base, refusing.text))
+            refusal = refuses_the_rest(table, chain) if chain.hook in ("input", "forward", "output") else ""
+            if refusal:
+                found.append((BaseChain(table, chain, owner), refusal))
     return found

@@ -203,18 +203,19 @@ def _named_chain(name: str) -> Signature | None:
     return None
 
 
-def _named_by_comment(rule: Rule) -> tuple[Signature, str] | None:
-    for signature, pattern in _COMMENTS if rule.comment else ():
-        if pattern.search(rule.comment):
-            return signature, f"comment {rule.comment!r}"
+@functools.lru_cache(maxsize=65536)
+def _named_by_comment(comment: str) -> Signature | None:
+    for signature, pattern in _COMMENTS:
+        if pattern.search(comment):
+            return signature
     return None
 
 
-def _named_by_interface(rule: Rule) -> tuple[Signature, str] | None:
-    for option, value in rule.conditions:
-        for signature, pattern in _INTERFACES if option in ("-i", "-o") else ():
-            if pattern.fullmatch(value.lstrip("!")):
-                return signature, f"interface {value.lstrip('!')}"
+@functools.lru_cache(maxsize=65536)
+def _named_by_interface(name: str) -> Signature | None:
+    for signature, pattern in _INTERFACES:
+        if pattern.fullmatch(name):
+            return signature
     return None
 
 
@@ -252,12 +253,15 @@ class Owners:
         """The owner of a rule: its chain's, or for one in a base chain what its comment, target or interface tell."""
         if table.backend == NATIVE or not chain.hook:
             return self.of_chain(table, chain.name)
-        named = _named_by_comment(rule)
-        if not named and rule.target in table.chains:
+        signature = _named_by_comment(rule.comment) if rule.comment else None
+        if signature:
+            return self._proven(signature, f"comment {rule.comment!r}")
+        if rule.target in table.chains:
             return self.of_chain(table, rule.target)
-        named = named or _named_by_interface(rule)
-        if named:
-            return self._proven(*named)
+        for option, value in rule.conditions:
+            signature = _named_by_interface(value.lstrip("!")) if option in ("-i", "-o") else None
+            if signature:
+                return self._proven(signature, f"interface {value.lstrip('!')}")
         if _XT_COMMENT in rule.text and rule.marks and any(name.startswith("cali-") for name in table.chains):
             # nft's JSON leaves the comment's text out; Felix alone comments a mark rule in a base chain.
             return Claim(FELIX, "a commented mark rule beside cali-* chains")

@@ -146,7 +146,8 @@ def read_packet_filters(
     for text in saves:
         for table in parse_iptables_save(text):
             tables[table.backend, table.family, table.name] = table
-    for table in parse_nft_json(nft_json):
+    saved_well = {key[1:] for key, table in tables.items() if key[0] == NFT and not table.incompatible}
+    for table in parse_nft_json(nft_json, known=saved_well):
         key = (table.backend, table.family, table.name)
         saved = tables.get(key) or tables.get((NFT, table.family, table.name))
         if saved and saved.backend == NFT and saved.incompatible:

@@ -9,8 +9,13 @@ import gzip
 import json
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import allocate
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import collisions, mark_users
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import INT32_BITS, allocate
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import (
+    SECURE_WORKLOAD_BITS,
+    collisions,
+    mark_users,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_order import (
     EVERYTHING,
     BaseChain,
@@ -184,7 +189,7 @@ class TestState:
         for mark in expected:
             mark.pop("named_by_felix_log", None)
         assert found == sorted(expected, key=lambda mark: OWNER_IN_ANSWER.get(mark["owner"], mark["owner"]))
-        assert all(user.evidence for user in users)
+        assert all(user.evidence() for user in users)
 
     def test_names_of_felix_bits(self, state: str):
         """The bits that Felix said it took are those that its mask and version lead to."""
@@ -279,3 +284,54 @@ class TestState:
             ]
 
             assert [name for name in found if name in expected] == expected
+
+
+# Software that keeps to itself beside Kubernetes.
+QUIET = {"kubelet", "kube-proxy", "calico-felix", "cni-portmap", "dockerd", "fail2ban", "libvirt"}
+
+
+@pytest.mark.parametrize("state", STATES)
+class TestFindings:
+    """The findings of one recorded state follow from its answer."""
+
+    @staticmethod
+    def ids(state: str) -> list[str]:
+        """Ids of what is found."""
+        return [item["id"] for item in judge_packet_filters(Judged(filters(state), known(state), {}))]
+
+    def test_nothing_is_found_where_nothing_is_wrong(self, state: str):
+        """No false alarm where the answer names no fault and everybody keeps to itself."""
+        answer = meta(state)["answer"]
+        faults = answer["mark_collisions"] or answer["stale"] or answer["early_blanket_accept"]
+        mixed = "packet_filter.backends_differ" in self.ids(state)
+        if not faults and QUIET.issuperset(answer["chains_by_owner"]) and not mixed:
+            assert self.ids(state) == []
+
+    def test_faults_of_the_answer_are_found(self, state: str):
+        """Each fault that the answer names is a finding, as often as it is named."""
+        answer = meta(state)["answer"]
+        found = self.ids(state)
+
+        assert found.count("packet_filter.marks_collide") == len(answer["mark_collisions"])
+        assert found.count("packet_filter.stale") == len(answer["stale"])
+        assert found.count("packet_filter.policy_bypassed") == len(answer["early_blanket_accept"])
+
+    def test_backends_differ(self, state: str):
+        """Felix and kube-proxy in two places is found, and only that."""
+        places = known(state)
+        if not meta(state)["felix"] or not places.proxy_mode:
+            pytest.skip("one of the two does not run")
+        proxy = NATIVE if places.proxy_mode == "nftables" else places.proxy_backend
+
+        assert ("packet_filter.backends_differ" in self.ids(state)) == (places.felix.backend != proxy)
+
+    def test_mask_for_felix(self, state: str):
+        """Where Felix runs there is a mask that keeps clear of everybody else and of Secure Workload."""
+        judged = Judged(filters(state), known(state), {"secure-workload": SECURE_WORKLOAD_BITS})
+        plan = judged.mask_plan
+        others = [mark for mark in meta(state)["answer"]["marks"] if mark["owner"] != FELIX]
+
+        assert plan.mask
+        assert plan.mask <= INT32_BITS
+        for bits in [SECURE_WORKLOAD_BITS, *(int(mark["bits_set_or_cleared_in_rules"], 16) for mark in others)]:
+            assert not plan.mask & bits
