@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Felix
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_effective import BPF_MARKS
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix
 
 DEFAULT_MASK = 0xFFFF0000
-BPF_BITS = 0x1FF00000
 # kube-apiserver 1.36 and newer hold an int32 field of a CRD to its range.
 INT32_BITS = 0x7FFFFFFF
 # kubelet's and kube-proxy's bits by default, and CNI portmap's: never taken, even where they do not show yet.
@@ -58,11 +58,11 @@ def allocate(mask: int, felix: Felix) -> dict[str, int]:
     """
     free = [1 << bit for bit in range(32) if mask >> bit & 1]
     if felix.bpf:
-        free = [bit for bit in free if not bit & BPF_BITS]
+        free = [bit for bit in free if not bit & BPF_MARKS]
     names = bit_names(felix)
     found = dict(zip(names, free, strict=False))
     if felix.bpf:
-        found["ebpf"] = BPF_BITS
+        found["ebpf"] = BPF_MARKS
     rest = sum(free[len(names) :])
     return {**found, "endpoint": rest} if rest else found
 
@@ -75,7 +75,7 @@ def bits_in_use(mask: int, felix: Felix) -> int:
 def is_enough(mask: int, felix: Felix) -> bool:
     """Whether Felix starts with this mask and, with IPVS, can tell its endpoints apart."""
     found = allocate(mask, felix)
-    if felix.bpf and mask & BPF_BITS != BPF_BITS:
+    if felix.bpf and mask & BPF_MARKS != BPF_MARKS:
         return False
     wanted = IPVS_ENDPOINT_BITS if felix.ipvs else 0
     return all(name in found for name in bit_names(felix)) and found.get("endpoint", 0).bit_count() >= wanted
@@ -90,8 +90,8 @@ def plan_mask(felix: Felix, avoid: int, *, fits_int32: bool = True) -> MaskPlan:
     """
     if felix.bpf:
         names = allocate(DEFAULT_MASK, felix)
-        if avoid & BPF_BITS:
-            return MaskPlan(None, names, f"the eBPF dataplane's bits {BPF_BITS:#x} are fixed, whatever the mask")
+        if avoid & BPF_MARKS:
+            return MaskPlan(None, names, f"the eBPF dataplane's bits {BPF_MARKS:#x} are fixed, whatever the mask")
     allowed = (INT32_BITS if fits_int32 else 0xFFFFFFFF) & ~avoid
     current = felix.mark_mask
     if current and not current & avoid and is_enough(current, felix):

@@ -13,7 +13,9 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_kube_proxy import NFTABLES_SINCE
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import MaskPlan, bits_in_use, plan_mask
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import (
     Collision,
     MarkUser,
@@ -39,13 +41,12 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners 
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE, Rule, Table
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_stale import find_stale
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Known, PacketFilters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters
 
 MARKS_CLAUSE = "secure-workload/Requirements for Policy Enforcement"
 RULES_CLAUSE = "calico/Node Requirements"
 PROXY_CLAUSE = "calico/Supported kube-proxy modes"
-# Calico 3.29 brought the nftables dataplane (C#8025); 3.33 reads tables that iptables cannot show (C#13328).
-_KNOWS_NFTABLES = (3, 29)
+# Felix reads tables that iptables cannot show since then. Source: projectcalico/calico#13328.
 _READS_INCOMPATIBLE = (3, 33)
 
 
@@ -203,7 +204,7 @@ def _backends(judged: Judged) -> Iterator[dict]:
         there = _only(judged.filters.backends(KUBE_PROXY)) or known.proxy_backend
     if not here or not there or here == there or not judged.filters.places(KUBE_PROXY):
         return
-    is_old = there == NATIVE and felix.version is not None and felix.version < _KNOWS_NFTABLES
+    is_old = there == NATIVE and felix.version is not None and felix.version < NFTABLES_SINCE
     remedy = "set iptablesBackend: Auto in the FelixConfiguration, or point both to one backend"
     if NATIVE in (here, there):
         remedy = "set nftablesMode in the FelixConfiguration to what kube-proxy's mode is, or change kube-proxy's mode"

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import FELIX, KUBE_PROXY
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import LEGACY, NATIVE, NFT
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Known, PacketFilters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters
 
 # Chains by the mode of kube-proxy that alone makes them (pkg/proxy/iptables and ipvs of Kubernetes 1.19 to 1.34).
 _IPTABLES_ONLY = re.compile(r"KUBE-(?:SVC|SEP|SVL|EXT|XLB|FW)-.+|KUBE-(?:EXTERNAL-SERVICES|NODEPORTS)")

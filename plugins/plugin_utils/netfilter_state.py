@@ -31,35 +31,6 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules i
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Felix:
-    """Felix as it is configured on the node. None or empty is what is not known."""
-
-    version: tuple[int, int] | None = None
-    mark_mask: int | None = None
-    # "legacy", "nft" (FelixConfiguration iptablesBackend) or "native" (nftablesMode): where Felix writes now.
-    backend: str = ""
-    chain_insert_mode: str = ""
-    wireguard: bool = False
-    ipvs: bool = False
-    bpf: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """What the rules cannot tell. Empty or None is what is not known."""
-
-    # Owners at work (netfilter_owners.running_software).
-    running: frozenset[str] | None = None
-    # kube-proxy's own answer: "iptables", "ipvs", "nftables".
-    proxy_mode: str = ""
-    # Where kube-proxy writes iptables rules: the backend that its iptables command points to.
-    proxy_backend: str = ""
-    felix: Felix = Felix()
-    # Networks of pods, as text.
-    pod_networks: tuple[str, ...] = ()
-
-
 @dataclasses.dataclass
 class PacketFilters:
     """The tables and marked routing rules of one node, with their owners."""

@@ -11,6 +11,7 @@ import json
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import INT32_BITS, allocate
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import (
     SECURE_WORKLOAD_BITS,
     collisions,
@@ -28,12 +29,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_order i
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import FELIX, running_software
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_stale import find_stale
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import (
-    Felix,
-    Known,
-    PacketFilters,
-    read_packet_filters,
-)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters, read_packet_filters
 
 from tests.corpus.files import CORPUS
 

@@ -11,8 +11,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks impor
     is_enough,
     plan_mask,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import SECURE_WORKLOAD_BITS
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Felix
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import SECURE_WORKLOAD_BITS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Felix, Known
 
 from tests.unit.plugins.plugin_utils.netfilter_samples import (
     KUBE_PROXY_FILTER,

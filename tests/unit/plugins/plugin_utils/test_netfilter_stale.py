@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_stale import find_stale
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import Felix, Known
 
 from tests.unit.plugins.plugin_utils.netfilter_samples import (
     KUBE_PROXY_FILTER,
