@@ -285,6 +285,29 @@ def test_6438_the_directory_is_one_of_cri():
     assert tomllib.loads(after(plan("version = 3\n", "2.1.9")))["plugins"] == {NEW: {"registry": {"config_path": "/c"}}}
 
 
+def test_kubespray_9741_mirror_on_plain_http():
+    """The path that came beside the mirrors stays, and the local registry is still asked by plain HTTP."""
+    text = (
+        f'version = 2\n[plugins."{OLD}".registry]\n  config_path = "/c"\n'
+        f'  [plugins."{OLD}".registry.mirrors."localhost"]\n    endpoint = ["http://127.0.0.1"]\n'
+        f'  [plugins."{OLD}".registry.configs."http://127.0.0.1".tls]\n    insecure_skip_verify = true\n'
+    )
+    found = plan(text, "1.6.20")
+
+    assert after(found) == f'version = 2\n[plugins."{OLD}".registry]\n  config_path = "/c"\n'
+    assert b'[host."http://127.0.0.1"]' in found.writes[0].after
+    assert b"skip_verify" not in found.writes[0].after
+    assert "'http://127.0.0.1' is not the host of any endpoint" in found.warnings[0]
+
+
+def test_rke2_5658_tls_of_a_registry_without_mirror():
+    """TLS settings at the root of the file alone are not enough: a host has them too."""
+    text = f'version = 2\n[plugins."{OLD}".registry.configs."r:31443".tls]\ninsecure_skip_verify = true\n'
+    host = tomllib.loads(plan(text, "1.7.34").writes[0].after.decode())["host"]
+
+    assert host == {"https://r:31443": {"capabilities": ["pull", "resolve"], "skip_verify": True}}
+
+
 def test_12808_12415_12636_colon_list():
     """Two directories are refused with the reason."""
     assert "transfer service" in check_directory("/etc/containerd/certs.d:/etc/docker/certs.d")
