@@ -26,6 +26,7 @@ FELIX = "calico-felix"
 KUBE_PROXY = "kube-proxy"
 KUBELET = "kubelet"
 SECURE_WORKLOAD = "secure-workload"
+FIREWALLD = "firewalld"
 TAILSCALE = "tailscale"
 NFTABLES_SERVICE = "nftables.service"
 BY_HAND = "by-hand"
@@ -81,7 +82,7 @@ SIGNATURES = (
         units=("csw-agent", "tetd"),
     ),
     Signature(
-        "firewalld",
+        FIREWALLD,
         chains=(
             r"(?:INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING)(?:_IN|_OUT)?_"
             r"(?:direct|ZONES(?:_SOURCE)?|POLICIES_(?:pre|post))"
@@ -124,7 +125,6 @@ SIGNATURES = (
     Signature(
         TAILSCALE,
         chains=r"ts-.+",
-        interfaces=r"tailscale\d+",
         processes=("tailscaled",),
         units=("tailscaled",),
         leaves_nothing=True,
@@ -149,7 +149,7 @@ SIGNATURES = (
     Signature("kube-ovn", chains=r"OVN-.+", processes=("kube-ovn-daemon",)),
     Signature("openshift-sdn", chains=r"OPENSHIFT-.+", processes=("openshift-sdn-node",)),
     Signature("antrea", chains=r"ANTREA-.+", tables=r"antrea.*", processes=("antrea-agent",)),
-    Signature("weave", chains=r"WEAVE(?:-.+)?", processes=("weaver",)),
+    Signature("weave", chains=r"WEAVE(?:-.+)?", interfaces=r"weave|vethwe.*", processes=("weaver",)),
     Signature(
         "flannel", chains=r"FLANNEL-.+", tables=r"flannel-ipv[46]", comments="^flanneld ", processes=("flanneld",)
     ),
@@ -177,6 +177,15 @@ _CHAINS = [(signature, re.compile(signature.chains)) for signature in SIGNATURES
 _TABLES = [(signature, re.compile(signature.tables)) for signature in SIGNATURES if signature.tables]
 _COMMENTS = [(signature, re.compile(signature.comments)) for signature in SIGNATURES if signature.comments]
 _INTERFACES = [(signature, re.compile(signature.interfaces)) for signature in SIGNATURES if signature.interfaces]
+# Source: firewalld's src/firewall/core/ipXtables.py, the rules of its default chains.
+_OF_FIREWALLD = {
+    ("ACCEPT", (("--ctstate", "RELATED,ESTABLISHED"),)),
+    ("ACCEPT", (("--ctstate", "RELATED,ESTABLISHED,DNAT"),)),
+    ("ACCEPT", (("-i", "lo"),)),
+    ("ACCEPT", (("-o", "lo"),)),
+    ("DROP", (("--ctstate", "INVALID"),)),
+    ("REJECT", ()),
+}
 _XT_COMMENT = 'xt match "comment"'
 
 
@@ -249,6 +258,16 @@ class Owners:
             return self._proven(signature, f"chain {name}")
         return Claim(BY_HAND, f"no software is known to name a chain {name}")
 
+    def _is_of_firewalld(self, table: Table, chain: Chain, rule: Rule) -> bool:
+        """Whether it is one of the fixed rules that firewalld's iptables backend puts around its own jumps."""
+        conditions = tuple(item for item in rule.conditions if item[0] != "-m")
+        if (rule.target, conditions) not in _OF_FIREWALLD:
+            return False
+        return any(
+            other.target in table.chains and self.of_chain(table, other.target).owner == FIREWALLD
+            for other in chain.rules
+        )
+
     def of_rule(self, table: Table, chain: Chain, rule: Rule) -> Claim:
         """The owner of a rule: its chain's, or for one in a base chain what its comment, target or interface tell."""
         if table.backend == NATIVE or not chain.hook:
@@ -262,6 +281,11 @@ class Owners:
             signature = _named_by_interface(value.lstrip("!")) if option in ("-i", "-o") else None
             if signature:
                 return self._proven(signature, f"interface {value.lstrip('!')}")
+        return self._of_unnamed_rule(table, chain, rule)
+
+    def _of_unnamed_rule(self, table: Table, chain: Chain, rule: Rule) -> Claim:
+        if self._is_of_firewalld(table, chain, rule):
+            return Claim(FIREWALLD, "as firewalld puts it beside its own jumps")
         if _XT_COMMENT in rule.text and rule.marks and any(name.startswith("cali-") for name in table.chains):
             # nft's JSON leaves the comment's text out; Felix alone comments a mark rule in a base chain.
             return Claim(FELIX, "a commented mark rule beside cali-* chains")

@@ -19,6 +19,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state i
 # Chains by the mode of kube-proxy that alone makes them (pkg/proxy/iptables and ipvs of Kubernetes 1.19 to 1.34).
 _IPTABLES_ONLY = re.compile(r"KUBE-(?:SVC|SEP|SVL|EXT|XLB|FW)-.+|KUBE-(?:EXTERNAL-SERVICES|NODEPORTS)")
 _IPVS_ONLY = re.compile(r"KUBE-(?:NODE-PORT|LOAD-BALANCER(?:-FW)?|SOURCE-RANGES-FIREWALL|IPVS-(?:OUT-)?FILTER)")
+# Plugins with a process of their own; flannel and kube-router also run inside k3s.
+_NETWORK_PLUGINS = ("antrea", "aws-vpc-cni", "cilium", "kube-ovn", "openshift-sdn", "ovn-kubernetes", "weave")
 _BACKENDS = (LEGACY, NFT)
 
 
@@ -57,8 +59,12 @@ def _chains(filters: PacketFilters, owner: str, backend: str) -> list[str]:
 
 
 def find_stale(filters: PacketFilters, known: Known) -> list[Stale]:
-    """Everything left over by kube-proxy and Felix."""
-    return [*_stale_kube_proxy(filters, known), *_stale_felix(filters, known)]
+    """Everything left over by kube-proxy, Felix and network plugins that are not there any more."""
+    found = [*_stale_kube_proxy(filters, known), *_stale_felix(filters, known)]
+    for owner in _NETWORK_PLUGINS:
+        if _is_gone(owner, known):
+            found.extend(_all_of(filters, owner, f"{owner} does not run"))
+    return found
 
 
 def _is_gone(owner: str, known: Known) -> bool:

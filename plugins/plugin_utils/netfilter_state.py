@@ -56,24 +56,20 @@ class PacketFilters:
         """Lines that were not understood, each with its table."""
         return [f"{table.place}: {line}" for table in self.tables for line in table.unparsed]
 
-    def places(self, owner: str, *, chains: Iterable[str] | None = None) -> list[str]:
+    def places(self, owner: str) -> list[str]:
         """Sorted tables (C(nft/filter), C(nft table ip calico)) where an owner has chains."""
-        return self.chains_by_owner(chains=chains).get(owner, [])
+        return self.chains_by_owner().get(owner, [])
 
-    def chains_by_owner(self, *, chains: Iterable[str] | None = None) -> dict[str, list[str]]:
-        """For each owner the tables where it has a chain of its own, both families together.
-
-        C(chains) narrows it to chains of these names.
-        """
-        wanted = None if chains is None else frozenset(chains)
+    def chains_by_owner(self) -> dict[str, list[str]]:
+        """For each owner the tables where it has a chain of its own, both families together."""
         found: dict[str, set[str]] = {}
         for table in self.active():
             if table.backend == NATIVE:
-                if wanted is None and table.chains:
+                if table.chains:
                     found.setdefault(self.owners.of_table(table).owner, set()).add(table.place)
                 continue
             for chain in table.chains.values():
-                if not chain.hook and (wanted is None or chain.name in wanted):
+                if not chain.hook:
                     found.setdefault(self.owners.of_chain(table, chain.name).owner, set()).add(table.place)
         return {owner: sorted(places) for owner, places in sorted(found.items())}
 
@@ -88,17 +84,9 @@ class PacketFilters:
 
     def backends(self, owner: str) -> list[str]:
         """Sorted backends where an owner has chains."""
-        found = set()
-        for table in self.active():
-            if table.backend == NATIVE:
-                if self.owners.of_table(table).owner == owner:
-                    found.add(NATIVE)
-            elif any(
-                not chain.hook and self.owners.of_chain(table, chain.name).owner == owner
-                for chain in table.chains.values()
-            ):
-                found.add(table.backend)
-        return sorted(found)
+        return sorted(
+            {NATIVE if place.startswith("nft table") else place.split("/")[0] for place in self.places(owner)}
+        )
 
 
 def read_packet_filters(

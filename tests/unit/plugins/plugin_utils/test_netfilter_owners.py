@@ -107,6 +107,7 @@ def test_owner_of_a_native_table(family, name, running, owner):
             '-m comment --comment "NodeLocal DNS Cache: skip conntrack" -j ACCEPT', "node-local-dns", id="dns"
         ),
         pytest.param("-p tcp -m tcp --dport 22 -j ACCEPT", "by-hand", id="nothing tells"),
+        pytest.param("-i tailscale0 -j ACCEPT", "by-hand", id="Tailscale keeps to its chains"),
         pytest.param("-j MYCHAIN", "by-hand", id="an unknown chain"),
     ],
 )
@@ -117,6 +118,30 @@ def test_owner_of_a_rule_in_a_base_chain(line, owner):
     chain = table.chains["FORWARD"]
 
     assert filters.owners.of_rule(table, chain, chain.rules[0]).owner == owner
+
+
+def test_firewalld_with_the_iptables_backend():
+    """Its fixed rules around its jumps are its own, a port opened among them is a person's."""
+    rows = """
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT
+-A INPUT -i lo -j ACCEPT
+-A INPUT -j INPUT_ZONES
+-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
+-A INPUT -m conntrack --ctstate INVALID -j DROP
+-A INPUT -j REJECT --reject-with icmp-host-prohibited
+-A FORWARD -j REJECT --reject-with icmp-host-prohibited
+-A INPUT_ZONES -g IN_public
+-A IN_public -j RETURN
+"""
+    filters = state(save("legacy", filter=rows))
+    (table,) = filters.tables
+    owners = {
+        name: [filters.owners.of_rule(table, table.chains[name], rule).owner for rule in table.chains[name].rules]
+        for name in ("INPUT", "FORWARD")
+    }
+
+    assert owners["INPUT"] == ["firewalld"] * 3 + ["by-hand"] + ["firewalld"] * 2
+    assert owners["FORWARD"] == ["by-hand"]
 
 
 @pytest.mark.parametrize(

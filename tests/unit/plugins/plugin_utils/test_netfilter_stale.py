@@ -23,6 +23,7 @@ NFT = save(filter=KUBE_PROXY_FILTER, nat=KUBE_PROXY_NAT + SERVICE)
 LEGACY = save("legacy", filter=KUBE_PROXY_FILTER, nat=KUBE_PROXY_NAT + SERVICE)
 NATIVE = ruleset(base_chain("kube-proxy", "filter-input", "input", family="ip"))
 IPVS = save(nat="-A KUBE-SERVICES -j KUBE-LOAD-BALANCER\n-A KUBE-LOAD-BALANCER -j RETURN")
+WEAVE = save(filter="-A FORWARD -o weave -j WEAVE-NPC\n-A WEAVE-NPC -j RETURN")
 FELIX = save(filter=felix_filter())
 FELIX_LEGACY = save("legacy", filter=felix_filter())
 FELIX_NATIVE = ruleset(base_chain("calico", "filter-INPUT", "input", family="ip"))
@@ -60,6 +61,8 @@ RUNNING = frozenset({"kubelet", "kube-proxy", "calico-felix"})
         pytest.param([NFT], "", Known(), [], id="not known whether it runs"),
         pytest.param([NFT], "", Known(frozenset(), "iptables"), [], id="k3s: inside another process, and it answers"),
         pytest.param([FELIX], "", Known(RUNNING), [], id="felix"),
+        pytest.param([WEAVE], "", Known(RUNNING), [("weave", "nft", True)], id="a network plugin of before"),
+        pytest.param([WEAVE], "", Known(RUNNING | {"weave"}), [], id="a network plugin at work"),
         pytest.param([FELIX], "", Known(frozenset()), [("calico-felix", "nft", True)], id="felix is gone"),
         pytest.param(
             [FELIX, FELIX_LEGACY],
