@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_ip_rules import owner_of_route
@@ -126,9 +126,10 @@ def mark_users(filters: PacketFilters, *, configured: Mapping[str, int] | None =
     return [users[owner] for owner in sorted(users)]
 
 
-def _is_reading(one: MarkUser, other: MarkUser) -> bool:
-    """Whether C(one) only looks at what C(other) sets, in packet-filter rules with a mask: that is meant."""
-    return not one.set_bits and not one.routed_bits and one.configured is None and not one.in_rules & ~other.set_bits
+def _only_reads(reader: MarkUser, writer: MarkUser) -> bool:
+    """Whether C(reader) only looks at what C(writer) sets, in packet-filter rules with a mask: that is meant."""
+    changes = reader.set_bits or reader.routed_bits or reader.configured is not None
+    return not changes and not reader.in_rules & ~writer.set_bits
 
 
 def collisions(users: list[MarkUser]) -> list[Collision]:
@@ -136,7 +137,7 @@ def collisions(users: list[MarkUser]) -> list[Collision]:
     found = []
     for one, other in combinations(users, 2):
         overlap = one.bits & other.bits
-        if overlap and not _is_reading(one, other) and not _is_reading(other, one):
+        if overlap and not any(_only_reads(reader, writer) for reader, writer in permutations((one, other))):
             evidence = (*one.evidence(overlap), *other.evidence(overlap))
             found.append(Collision((one.owner, other.owner), overlap, one.in_rules & other.in_rules, evidence))
     return found
