@@ -104,36 +104,50 @@ def _webhook(text: str) -> Refusal | None:
 
 
 def _engine_fields(who: str, rules: list[str], reason: str) -> tuple[str, ...]:
-    """From the reason; Kyverno's from the path where a rule failed, or else the names of policy and rule help."""
-    paths = re.findall(r"(?:failed at path|matched in resource:) *(/\S+)", reason)
-    return find_fields(" ".join(paths)) or find_fields(_prose(who, reason)) or find_fields(" ".join(rules))
+    """From the reason, with Kyverno's rule by rule; names of policies and rules help where the reason says nothing."""
+    blocks = [text for _, text in _kyverno_blocks(reason)] if who == "kyverno" else []
+    found = [field for text in blocks or [_prose(reason)] for field in _rule_fields(text)]
+    return tuple(dict.fromkeys(found)) or find_fields(" ".join(rules))
 
 
-def _prose(who: str, reason: str) -> str:
+def _rule_fields(text: str) -> tuple[str, ...]:
+    """The field at the path where a rule failed, else those that its message names."""
+    paths = re.findall(r"(?:failed at path|matched in resource:)\s+(/\S+)", text)
+    return find_fields(" ".join(paths)) or find_fields(text)
+
+
+def _prose(reason: str) -> str:
     """The reason without the names of what refuses, which often hold a field's name."""
-    if who == "kyverno":
-        return re.sub(r"^\s*[\w.-]+:", "", reason, flags=re.MULTILINE)
     return re.sub(r"\[(?:denied by )?[\w.-]+\]", "[]", reason)
 
 
-def _kyverno_rules(reason: str) -> list[str]:
-    """Policy/rule of each block: a policy at the margin, its rules indented beneath it."""
-    found, policy = [], ""
+def _kyverno_blocks(reason: str) -> list[tuple[str, str]]:
+    """Policy/rule and message of each rule: a policy at the margin, its rules indented, their messages deeper."""
+    found: list[tuple[str, str]] = []
+    policy = ""
     body = re.split(r"following policies|for resource (?:error|violation):", reason)[-1]
     for line in body.splitlines():
-        match = re.match(r"(\s*)([\w.-]+):(\s|$)", line)
+        match = re.match(r"(\s*)([\w.-]+):(?:\s+|$)(.*)", line)
         if match and not match[1]:
             policy = match[2]
         elif match and policy and len(match[1]) <= 2:
-            found.append(f"{policy}/{match[2]}")
-    named = re.findall(r"[Pp]olicy ([\w.-]+)(?: rule ([\w.-]+))? (?:failed|denied)", reason) if not found else []
-    return found or (["/".join(filter(None, item)) for item in named] if named else [policy] if policy else [])
+            found.append((f"{policy}/{match[2]}", match[3]))
+        elif found:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+    return found
+
+
+def _kyverno_rules(reason: str) -> list[str]:
+    """Policy/rule of each block; CEL policies have one line, with the policy alone."""
+    blocks = [name for name, _ in _kyverno_blocks(reason)]
+    named = re.findall(r"[Pp]olicy ([\w.-]+)(?: rule ([\w.-]+))? (?:failed|denied)", reason)
+    return blocks or ["/".join(filter(None, item)) for item in named]
 
 
 def _bracketed_rules(reason: str) -> list[str]:
     """Constraints in brackets, with or without C(denied by); Azure adds a hash to the name."""
-    names = re.findall(r"(?:^|[\n\"{,]\s*|:\s+)\[(?:denied by )?([\w.-]+)\]", reason)
-    return list(dict.fromkeys(re.sub(r"-[0-9a-f]{16,}$", "", name) for name in names))
+    names = re.findall(r"\[denied by ([\w.-]+)\]|(?:^|\n\s*|:\s+)\[([\w.-]+)\]", reason)
+    return list(dict.fromkeys(re.sub(r"-[0-9a-f]{16,}$", "", first or second) for first, second in names))
 
 
 _ENGINE_RULES: dict[str, Callable[[str], list[str]]] = {
@@ -158,7 +172,7 @@ def _constraints(text: str) -> Refusal | None:
     match = re.search(r"unable to validate against any security context constraint:?", text)
     if not match:
         return None
-    reason = text[match.end() :]
+    reason = " ".join(text[match.end() :].split())
     usable = dict.fromkeys(re.findall(r"provider ([\w.-]+):", reason))
     complaints = re.sub(r"provider \"[^\"]*\": Forbidden: not usable[^,\]]*|provider [\w.-]+:", "", reason)
     return Refusal("scc", ", ".join(usable), _path_fields(complaints), REFUSAL)
@@ -183,7 +197,7 @@ def _quota(text: str) -> Refusal | None:
         bare = [] if kinds else re.findall(r"(?:^|,)(?:cpu|memory|ephemeral-storage)=", exceeded[2])
         fields = tuple(f"resources.{kind}" for kind in kinds) or (("resources.requests",) if bare else ())
         return Refusal("quota", exceeded[1], fields, REFUSAL)
-    failed = re.search(r"failed quota: ([^:\s]+): must specify", text)
+    failed = re.search(r"[Ff]ailed quota: ([^:\s]+): must specify", text)
     if failed:
         return Refusal("quota", failed[1], ("resources",), REFUSAL)
     scopes = re.search(r"insufficient quota to match these scopes: \[?\{?([^}\]]*\]?)", text)
@@ -269,7 +283,9 @@ def _kyverno_log(text: str) -> Refusal | None:
         r"(?:negation|existence|global|conditional) anchor|validation error: .*rule \S+ failed", text, re.I | re.S
     ):
         return None
-    rules = "; ".join("/".join(rule) for rule in re.findall(r"policy ([\w.-]+)[/.]([\w-]+)", text))
+    names = re.findall(r"policy ([\w.-]+)[/.]([\w-]+)", text)
+    names += re.findall(r'"policy\.name": "([^"]+)".*?"rule\.name": "([^"]+)"', text)
+    rules = "; ".join(map("/".join, names))
     kind = WARNING if text.lstrip().startswith("Warning") else REFUSAL
     return Refusal("kyverno", rules, _engine_fields("kyverno", [], text), kind)
 

@@ -59,7 +59,7 @@ _IMAGES = re.compile(r"\bimages?\b|\bregistr(?:y|ies)\b|\brepos\b", re.IGNORECAS
 
 def find_fields(text: str) -> tuple[str, ...]:
     """Return the fields that a text names, in its order; images only where it names nothing else."""
-    bare = _ECHO.sub(" ", text)
+    bare = " ".join(_ECHO.sub(" ", text).split())
     found = [(match.start(), name) for name, pattern in _FIELDS if (match := pattern.search(bare))]
     names = [name for _, name in sorted(found)]
     for stronger, weaker in _ONE_OF:

@@ -35,10 +35,12 @@ _DATAPLANES = {
 # Who installed Calico, by what only that installer writes.
 _DISTRIBUTIONS = (
     ("kops", re.compile(r"\bkops\b")),
-    ("kubespray", re.compile(r"\bkubespray\b|inventory\.ini\b")),
+    ("kubespray", re.compile(r"kubespray|\bcalico_(?:felix|iptables|node)_\w+:")),
     ("microk8s", re.compile(r"/var/snap/microk8s/")),
     ("rke2", re.compile(r"\brke2[-/]|rancher/hardened-|system_default_registry|rancher/rke2")),
-    ("gke", re.compile(r"gke\.gcr\.io|addonmanager\.kubernetes\.io/mode|cloud\.google\.com/gke")),
+    ("gardener", re.compile(r"gardener\.cloud/")),
+    ("gke", re.compile(r"gke\.gcr\.io|cloud\.google\.com/gke")),
+    ("addon-manager", re.compile(r"addonmanager\.kubernetes\.io/mode")),
     ("k0s", re.compile(r"\bk0s\b|k0sproject\.io|\benvVars:\s*\n\s*[\"']?FELIX_")),
     ("oke", re.compile(r"\bociname\b|\"oci\"")),
 )
@@ -50,6 +52,8 @@ _LEVERS = {
     "rke2": "set calico.felix{upper} in valuesContent of the HelmChartConfig rke2-canal in kube-system",
     "microk8s": "remove {variable} from /var/snap/microk8s/current/args/cni-network/cni.yaml and apply that file",
     "k0s": "set {variable} in spec.network.calico.envVars of k0s.yaml and restart the k0s controllers",
+    "gardener": "Gardener writes this DaemonSet back: set what spec.networking.providerConfig of the Shoot offers",
+    "addon-manager": "take {variable} out of the manifest in /etc/kubernetes/addons: the add-on manager writes it back",
     "gke": "GKE manages this DaemonSet and writes it back: no edit lasts",
 }
 
@@ -223,19 +227,25 @@ def _text(value: object) -> str:
 
 
 def _mapped_environment(documents: list[dict]) -> dict[str, EnvValue]:
-    """Variables in an installer's own configuration: FELIX_X: value, and felixX: value in RKE2's chart."""
+    """Variables in an installer's own configuration: FELIX_X: value, and keys that stand for one."""
     found = {}
     for document in documents:
         for item in mappings(document):
             for key, value in item.items():
                 if isinstance(value, dict | list) or not isinstance(key, str):
                     continue
-                parameter = BY_CONFIG.get(key[5:].lower()) if key.startswith("felix") else None
+                parameter = BY_CONFIG.get(_felix_key(key))
                 if parameter:
                     found[parameter.environment] = EnvValue(_text(value), f"chart value {key}")
                 elif re.fullmatch(r"FELIX_[A-Z0-9_]+", key):
                     found[key] = EnvValue(_text(value), f"installer's setting {key}")
     return found
+
+
+def _felix_key(key: str) -> str:
+    """What a chart's or an inventory's key names in Felix's spelling: felixX of RKE2, calico_felix_x of kubespray."""
+    name = re.sub(r"^(?:calico_)?felix_?|^calico_(?=iptables_backend$)", "", key)
+    return name.replace("_", "").lower() if name != key else ""
 
 
 def _installation(documents: list[dict], values: list[dict]) -> dict:
@@ -341,12 +351,10 @@ def _object_notes(documents: list[dict], installation: dict, workload: dict) -> 
 
 def _read_template(text: str) -> CalicoInstall:
     """What a chart's template tells: which variables it sets; their values come from the chart's values."""
-    environment = {
-        name: EnvValue(
-            None if is_expression(value) or not value else value, f"template, {value}" if value else "template"
-        )
-        for name, value in template_variables(text).items()
-    }
+    note = {"calico.template": "a template: the values of its variables are known once it is rendered"}
+    if not re.search(r"\bFELIX_|\bcalico-node\b", text):
+        return CalicoInstall(notes=note)
+    environment = {name: _template_value(value) for name, value in template_variables(text).items()}
     canal = re.search(r"^\s*-?\s*name:\s*kube-flannel\s*$", text, re.MULTILINE)
     namespace = re.search(r"^\s*namespace:\s*([\w-]+)\s*$", text, re.MULTILINE)
     return CalicoInstall(
@@ -356,5 +364,11 @@ def _read_template(text: str) -> CalicoInstall:
         version=parse_version(next(iter(re.findall(r"calico/node:(\S+)", text)), "")),
         namespace=namespace[1] if namespace else "",
         environment=environment,
-        notes={"calico.template": "a template: the values of its variables are known once it is rendered"},
+        notes=note,
     )
+
+
+def _template_value(value: str | None) -> EnvValue:
+    if value is None:
+        return EnvValue(None, "template, under a condition")
+    return EnvValue(None if is_expression(value) or not value else value, f"template, {value}" if value else "template")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 
 PATH = "/etc/calico/felix.cfg"
-# What the calico/node image holds there, so that a file with these lines alone was put there by nobody.
-IMAGE_DEFAULTS = {"MetadataAddr": "None", "LogFilePath": "None", "LogSeverityFile": "None", "LogSeveritySys": "None"}
 
 
 class FelixFileError(ValueError):

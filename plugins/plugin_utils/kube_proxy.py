@@ -83,9 +83,11 @@ def read_kube_proxy(text: str, path: str = "") -> KubeProxy:
         return _result([place], owner_of(text, path, is_argument_file=True))
     documents = parse_documents(text)
     result = read_objects(documents.items, source_text=text, path=path)
-    if documents.error:
-        result = replace(result, notes={**result.notes, "kube_proxy.unreadable": documents.error})
-    return result
+    if documents.error and documents.is_template:
+        note = {"kube_proxy.template": "a template: its options are known once it is rendered"}
+    else:
+        note = {"kube_proxy.unreadable": documents.error} if documents.error else {}
+    return replace(result, notes={**result.notes, **note})
 
 
 def read_objects(items: Iterable[object], *, source_text: str = "", path: str = "") -> KubeProxy:

@@ -100,7 +100,11 @@ def _talos(document: dict, _path: str) -> Iterator[Found]:
     flags = parse_flags(argument_words(as_mapping(proxy.get("extraArgs"))))
     if proxy.get("mode"):
         flags["proxy-mode"] = str(proxy["mode"])
-    yield Found(place, read_flags(flags), runs=proxy.get("disabled") is not True and proxy.get("enabled") is not False)
+    options = read_flags(flags)
+    if as_mapping(proxy.get("config")):
+        # Talos then starts it with a file, to which it adds mode and kind.
+        options = read_configuration({"apiVersion": "-", "kind": "-", **proxy["config"], **_only(proxy, "mode")})
+    yield Found(place, options, runs=proxy.get("disabled") is not True and proxy.get("enabled") is not False)
 
 
 def _kops(document: dict, _path: str) -> Iterator[Found]:

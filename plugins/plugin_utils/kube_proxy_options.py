@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping
 
-API_GROUP = "kubeproxy.config.k8s.io/"
 DEFAULT_MODE = "iptables"
 MODES = {"iptables", "ipvs", "nftables", "kernelspace"}
 # Fields of any release; those of the second line are gone and do nothing in new ones.

@@ -16,19 +16,22 @@ _BY_PATH = (
 )
 _BY_TEXT = (
     ("openshift", re.compile(r"operator\.openshift\.io|openshift-kube-proxy|openshift-sdn")),
+    ("kops", re.compile(r"managed-by\W+nodeup|kops\.k8s\.io|\bkubeProxy:\s*\n\s+(?:enabled|proxyMode)")),
+    ("gardener", re.compile(r"gardener\.cloud/")),
     (
         "talos",
         re.compile(
-            r"kubeconfig-in-cluster|path: /cluster/proxy|^cluster:\s*\n(?:.*\n)*?\s+proxy:|kind: KubeProxyConfig\b",
+            r"kubeconfig-in-cluster|name: kube-proxy-config-\w+|path: /cluster/proxy|kind: KubeProxyConfig\b"
+            r"|^cluster:\s*\n(?:.*\n)*?\s+proxy:",
             re.MULTILINE,
         ),
     ),
-    ("kops", re.compile(r"managed-by\W+nodeup|kops\.k8s\.io|\bkubeProxy:\s*\n\s+(?:enabled|proxyMode)")),
     ("kind", re.compile(r"kind\.x-k8s\.io")),
     ("minikube", re.compile(r"/var/lib/minikube|minikube\.internal")),
-    ("gke", re.compile(r"gke\.gcr\.io|cloud\.google\.com/gke|addonmanager\.kubernetes\.io/mode")),
+    ("gke", re.compile(r"gke\.gcr\.io|cloud\.google\.com/gke")),
+    ("addon-manager", re.compile(r"addonmanager\.kubernetes\.io/mode")),
     ("aks", re.compile(r"kubernetes\.azure\.com|mcr\.microsoft\.com/oss/kubernetes/kube-proxy")),
-    ("eks", re.compile(r"eks\.amazonaws\.com|\.dkr\.ecr\.|kube-proxy-config\b(?!\.ya?ml)")),
+    ("eks", re.compile(r"eks\.amazonaws\.com|\.dkr\.ecr\.|kube-proxy-config\b(?![-.])")),
     ("k0s", re.compile(r"k0sproject\.io|k0s\.k0sproject")),
     ("kubespray", re.compile(r"kubespray|10\.233\.64\.0/18|\bkube_proxy_(?:mode|strict_arp)\b")),
     ("rke1", re.compile(r"^services:\s*\n(?:.*\n)*?\s+kubeproxy:", re.MULTILINE)),
@@ -46,6 +49,8 @@ LEVERS = {
     "eks": "set mode in the configuration values of the kube-proxy add-on, or edit key config of ConfigMap "
     "kube-system/kube-proxy-config (not kube-proxy), which the add-on may write back; restart daemonset/kube-proxy",
     "gke": "GKE manages kube-proxy and writes its manifest back: no edit lasts",
+    "gardener": "set spec.kubernetes.kubeProxy.mode in the Shoot: Gardener writes the rest back",
+    "addon-manager": "change the manifest in /etc/kubernetes/addons: the add-on manager writes the rest back",
     "aks": "set kubeProxyConfig with az aks update --kube-proxy-config: AKS writes the DaemonSet back",
     "openshift": 'set spec.kubeProxyConfig.proxyArguments {"proxy-mode": ["iptables"]} in the object cluster of '
     "Network.operator.openshift.io: the network operator writes the rest back",

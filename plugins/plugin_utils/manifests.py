@@ -101,18 +101,25 @@ def pod_spec(item: dict) -> dict:
     return spec if "containers" in spec else as_mapping(as_mapping(spec.get("template")).get("spec"))
 
 
-def template_variables(text: str) -> dict[str, str]:
+_OPENS = re.compile(r"\{\{-?\s*(?:if|range|with|block|define)\b|\{%-?\s*(?:if|for)\b")
+_CLOSES = re.compile(r"\{\{-?\s*end\b|\{%-?\s*end(?:if|for)\b")
+
+
+def template_variables(text: str) -> dict[str, str | None]:
     """The environment variables of a text that is no YAML, by name; comments do not count.
 
-    The value is what follows C(value:), still with its template expression; "" where there is none.
+    The value is what follows C(value:), still with its template expression; "" where there is none, None where only a
+    condition sets it.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    found = {}
+    found: dict[str, str | None] = {}
+    depth = 0
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        depth = max(0, depth + len(_OPENS.findall(line)) - len(_CLOSES.findall(line)))
         name = re.fullmatch(r"\s*-\s+name:\s*[\"']?([A-Za-z_][A-Za-z0-9_]*)[\"']?\s*", line)
         value = re.fullmatch(r"\s*value:\s*(.*?)\s*", following)
         if name and name[1].isupper():
-            found[name[1]] = value[1].strip("\"'") if value else ""
+            found[name[1]] = None if depth else value[1].strip("\"'") if value else ""
     return found
 
 

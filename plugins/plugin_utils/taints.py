@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", "NoExecute"
 EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
-# Lt and Gt, behind the gate TaintTolerationComparisonOperators.
-COMPARISONS_SINCE = (1, 35)
 CONDITION, STARTUP, LEAVING, VIRTUAL, ROLE, DEDICATED = (
     "condition",
     "startup",
@@ -54,7 +52,8 @@ class Toleration:
     def tolerates(self, taint: Taint, *, comparisons: bool = False) -> bool:
         """Whether it matches a taint.
 
-        :param comparisons: whether the cluster knows Lt and Gt; without, a pod with them is not admitted.
+        :param comparisons: whether the cluster knows Lt and Gt (from 1.35, with the feature gate
+            TaintTolerationComparisonOperators); without, a pod with them is not admitted.
         """
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False

@@ -77,6 +77,32 @@ MESSAGES = [
         id="gatekeeper-two-constraints",
     ),
     pytest.param(
+        "Error from server ([denied by no-ns] DaemonSet cannot use hostIPC: a/b [denied by no-caps] x): error when "
+        'creating "STDIN": ' + GATEKEEPER + "[denied by no-ns] DaemonSet cannot use hostIPC: a/b [denied by no-ns] "
+        "DaemonSet cannot use hostPID: a/b [denied by no-caps] DaemonSet cannot add capabilities: a/b - b",
+        ("gatekeeper", "no-ns; no-caps", ("hostIPC", "hostPID", "capabilities.add")),
+        id="gatekeeper-on-one-line",
+    ),
+    pytest.param(
+        GATEKEEPER + "[escalation] Privilege\nescalation container is not allowed: agent",
+        ("gatekeeper", "escalation", ("allowPrivilegeEscalation",)),
+        id="gatekeeper-folded",
+    ),
+    pytest.param(
+        KYVERNO
+        + "following policies\n\nhost-namespaces:\n  autogen-ns: 'validation error: Sharing the host namespaces "
+        "is disallowed.\n    The fields spec.hostNetwork, spec.hostIPC, and spec.hostPID must not be set to\n    true. "
+        "Rule autogen-ns failed at path /spec/template/spec/hostNetwork/'\nimages:\n  repos: images from one place",
+        ("kyverno", "host-namespaces/autogen-ns; images/repos", ("hostNetwork", "containers[].image")),
+        id="kyverno-path-and-prose",
+    ),
+    pytest.param(
+        'failed to apply rule on resource {"policy.name": "no-host-path", "new.kind": "DaemonSet", "rule.name": '
+        '"autogen-host-path", "msg": "negation anchor matched in resource: /spec/template/spec/volumes/0/hostPath/"}',
+        ("kyverno", "no-host-path/autogen-host-path", (HOST_PATH,)),
+        id="kyverno-log",
+    ),
+    pytest.param(
         GATEKEEPER + "[denied by psp-caps] container <agent> is not dropping all required capabilities. Container must "
         'drop all of ["ALL"]',
         ("gatekeeper", "psp-caps", ("capabilities.drop",)),

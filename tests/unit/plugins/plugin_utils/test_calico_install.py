@@ -106,6 +106,22 @@ def test_the_environment_of_calico_node():
             {"chainInsertMode": "Append", "logPrefix": None},
             id="helm-template",
         ),
+        pytest.param(
+            "calico_felix_chaininsertmode: Append\ncalico_iptables_backend: NFT\nkubespray_version: 2\n",
+            "values",
+            "kubespray",
+            {"chainInsertMode": "Append", "iptablesBackend": "NFT"},
+            id="kubespray-variables",
+        ),
+        pytest.param(
+            "- name: FELIX_CHAININSERTMODE\n  value: Append\n{% if x %}\n"
+            "- name: FELIX_LOGPREFIX\n  value: ours\n{% endif %}\n",
+            "manifest",
+            "",
+            {"chainInsertMode": "Append", "logPrefix": None},
+            id="jinja-condition",
+        ),
+        pytest.param("a: {{ b }}\n{% if c %}\n", "", "", {}, id="template-of-something-else"),
         pytest.param("just: text\n", "", "", {}, id="nothing-of-calico"),
         pytest.param("a: [1\n", "", "", {}, id="broken"),
     ],

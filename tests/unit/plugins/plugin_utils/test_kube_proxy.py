@@ -85,6 +85,12 @@ def dump(*documents):
             id="talos-arguments",
         ),
         pytest.param("kind: Cluster\nspec: {kubeProxy: {proxyMode: ipvs}}\n", "ipvs", None, id="kops"),
+        pytest.param(
+            "kind: KubeProxyConfig\nmode: ipvs\nconfig: {ipvs: {strictARP: true}}\nextraArgs: {proxy-mode: nftables}\n",
+            "ipvs",
+            True,
+            id="talos-document",
+        ),
         pytest.param("kube_proxy_mode: iptables\nkube_proxy_strict_arp: true\n", "iptables", True, id="kubespray"),
         pytest.param("spec: {network: {kubeProxy: {mode: ipvs, ipvs: {strictARP: true}}}}\n", "ipvs", True, id="k0s"),
         pytest.param("services: {kubeproxy: {extra_args: {proxy-mode: ipvs}}}\n", "ipvs", None, id="rke1"),
@@ -151,6 +157,7 @@ def test_no_kube_proxy_on_purpose(text):
         pytest.param(dump({"data": {"config.conf": "mode: ipvs\n"}}), "kube_proxy.patch", id="merge-patch"),
         pytest.param(dump(DAEMONSET, config_map(HEAD, "other.conf")), "kube_proxy.wrong_key", id="another-key"),
         pytest.param("kind: [\n", "kube_proxy.unreadable", id="broken"),
+        pytest.param("kind: Pod\n{{- if .x }}\nspec: {}\n", "kube_proxy.template", id="template"),
     ],
 )
 def test_note(text, note):
