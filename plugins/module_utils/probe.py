@@ -30,6 +30,7 @@ from .containerd_node import (
 )
 from .cri import CriClient, CriError
 from .host import flag_value, parse_os_release, parse_units, read_text, run_command
+from .packet_filters import read_packet_filters
 
 PROBE_VERSION = 1
 HTTP_TIMEOUT_S = 2
@@ -293,6 +294,7 @@ def collect(images, disk_paths):
         "system": probe_system(),
         "containerd": containerd,
         "packet_filters": probe_packet_filters(units),
+        "packet_filter_rules": read_packet_filters([name for name in PACKET_FILTER_UNITS if is_active(units, name)]),
         "kube_proxy": probe_kube_proxy(),
         "kubelet": probe_kubelet(units),
         "time": probe_time(units),

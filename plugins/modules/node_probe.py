@@ -77,6 +77,12 @@ probe:
       type: list
       elements: dict
       sample: [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
+    packet_filter_rules:
+      description: The rules of iptables (both backends, both families) and nftables, and the routing rules, as texts
+        that are compressed with zlib and encoded in base64; the names of the programs that run and of active firewall
+        units; and in C(unseen) what could not be read. Nothing is loaded or registered in the kernel to read them.
+      type: dict
+      sample: {"saves": ["eJwDAAAAAAE="], "nft_json": [], "ip_rules": [], "programs": ["kubelet"], "unseen": ""}
     kube_proxy:
       description: The live mode from kube-proxy's own endpoint, or why it did not answer.
       type: dict

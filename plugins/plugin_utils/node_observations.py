@@ -7,10 +7,20 @@ A predicate says what it found, or returns None. Nothing here talks to a node.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
+import zlib
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import SECURE_WORKLOAD_BITS
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import (
+    SECURE_WORKLOAD,
+    running_software,
+)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import read_packet_filters
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 ENGINES = ("native", "runtime_enforcer", "secure_workload")
@@ -230,6 +240,36 @@ def packet_filter_managers(node: Node) -> str | None:
     """Packet-filter managers at work on a node of the cluster; a plain host may have its own firewall."""
     found = node.probe["packet_filters"] if node.in_cluster and node.sees_units else []
     return "; ".join(item["evidence"] for item in found) or None
+
+
+def packet_filter_findings(node: Node) -> list[dict]:
+    """What is wrong with the rules themselves on a node of the cluster, by netfilter_judge."""
+    # A saved probe may be older than the rules.
+    rules = node.probe.get("packet_filter_rules")
+    if not rules or not node.in_cluster or not node.is_root:
+        return []
+    running = running_software(rules["programs"], rules["units"])
+    filters = read_packet_filters(
+        saves=map(_unpacked, rules["saves"]),
+        nft_json="".join(map(_unpacked, rules["nft_json"])),
+        ip_rules=map(_unpacked, rules["ip_rules"]),
+        running=running,
+    )
+    proxy_mode = node.probe["kube_proxy"]["mode"]
+    known = Known(running=running, proxy_mode=proxy_mode, felix=Felix(ipvs=proxy_mode == "ipvs"))
+    reserved = {SECURE_WORKLOAD: SECURE_WORKLOAD_BITS} if node.wanted.engine == "secure_workload" else {}
+    found = judge_packet_filters(Judged(filters, known, reserved))
+    return [{**item, "node": node.name} for item in found]
+
+
+def _unpacked(text: str) -> str:
+    return zlib.decompress(base64.b64decode(text)).decode("utf-8")
+
+
+def packet_filter_rules_unseen(node: Node) -> str | None:
+    """Rules of a node of the cluster that could not be read, so that nothing is known of their order and marks."""
+    rules = node.probe.get("packet_filter_rules") or {}
+    return rules.get("unseen") or None if node.in_cluster and node.is_root else None
 
 
 def kubelet_down(node: Node) -> str | None:

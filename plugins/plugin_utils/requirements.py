@@ -32,7 +32,9 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations
     old_containerd,
     old_kernel,
     other_config_path,
+    packet_filter_findings,
     packet_filter_managers,
+    packet_filter_rules_unseen,
     replaced_binary,
     restart_findings,
     stale_daemon,
@@ -210,6 +212,14 @@ CHECKS = (
         packet_filter_managers,
     ),
     Check(
+        "packet_filter.rules_unseen",
+        WARNING,
+        "calico/Node Requirements",
+        "the rules of iptables and nftables, to see marks and order",
+        "install iptables and nftables on the node, or waive it: packet_filter.rules_unseen",
+        packet_filter_rules_unseen,
+    ),
+    Check(
         "kubelet.not_healthy",
         BLOCKER,
         "calico/Kubernetes Requirements",
@@ -318,4 +328,4 @@ def evaluate_node(node: Node) -> list[dict]:
     if version != PROBE_VERSION:
         raise ValueError(f"the probe of {node.name} has version {version!r}, this collection reads {PROBE_VERSION}")
     found = (check.evaluate(node) for check in CHECKS)
-    return [item for item in found if item] + restart_findings(node)
+    return [item for item in found if item] + restart_findings(node) + packet_filter_findings(node)

@@ -9,6 +9,7 @@ import gzip
 import json
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import packed
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import INT32_BITS, allocate
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
@@ -30,8 +31,14 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_stale import find_stale
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters, read_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import (
+    Node,
+    Wanted,
+    packet_filter_findings,
+)
 
 from tests.corpus.files import CORPUS
+from tests.unit.plugins.plugin_utils.probes import probe_with
 
 STATES = sorted(path.parent.name for path in (CORPUS / "netfilter").glob("*/meta.json"))
 FELIX_VERSION = (3, 31)
@@ -60,6 +67,11 @@ def running(state: str) -> frozenset[str]:
     commands = [rest for first, rest in lines if first.isdigit()]
     units = [first for first, rest in lines if rest == "active"]
     return running_software(commands, units)
+
+
+def processes(state: str) -> list[str]:
+    """The lines of procs.txt that name a process."""
+    return [line for line in text(state, "procs.txt").splitlines() if line.split(maxsplit=1)[0].isdigit()]
 
 
 def known(state: str) -> Known:
@@ -331,3 +343,27 @@ class TestFindings:
         assert plan.mask <= INT32_BITS
         for bits in [SECURE_WORKLOAD_BITS, *(int(mark["bits_set_or_cleared_in_rules"], 16) for mark in others)]:
             assert not plan.mask & bits
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_probe_of_the_state_is_judged_as_the_state(state):
+    """The way from node_probe's texts to findings loses nothing; a clean node has none."""
+    saves = [text(state, name) for name in ("iptables-save.nft.txt", "ip6tables-save.txt", "iptables-save.legacy.txt")]
+    rules = {
+        "saves": [packed(item) for item in saves],
+        "nft_json": [packed(text(state, "nft.json"))],
+        "ip_rules": [packed(text(state, "ip-rule.txt"))],
+        "programs": [line.split(maxsplit=1)[1].split()[0] for line in processes(state)],
+        "units": [line.split()[0] for line in text(state, "procs.txt").splitlines() if line.endswith(" active")],
+        "unseen": "",
+    }
+    mode = known(state).proxy_mode
+    probe = probe_with(packet_filter_rules=rules, kube_proxy={"mode": mode, "error": ""})
+    wanted = Wanted(engine="secure_workload", registry_config_path="", images=())
+    found = packet_filter_findings(Node(name="n2", in_cluster=True, probe=probe, wanted=wanted))
+
+    told_by_rules = Known(running=running(state), proxy_mode=mode, felix=Felix(ipvs=mode == "ipvs"))
+    judged = Judged(filters(state), told_by_rules, {"secure-workload": SECURE_WORKLOAD_BITS})
+    assert [item["id"] for item in found] == [item["id"] for item in judge_packet_filters(judged)]
+    if state in {"01-clean-node", "02-kp-iptables", "03-kp-nftables", "17a-cni-portmap-hostport-kp-iptables"}:
+        assert found == []
