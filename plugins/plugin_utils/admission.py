@@ -105,7 +105,7 @@ def _webhook(text: str) -> Refusal | None:
 
 def _engine_fields(who: str, rules: list[str], reason: str) -> tuple[str, ...]:
     """From the reason, with Kyverno's rule by rule; names of policies and rules help where the reason says nothing."""
-    blocks = [text for _, text in _kyverno_blocks(reason)] if who == "kyverno" else []
+    blocks = [text for _rule, text in _kyverno_blocks(reason)] if who == "kyverno" else []
     found = [field for text in blocks or [_prose(reason)] for field in _rule_fields(text)]
     return tuple(dict.fromkeys(found)) or find_fields(" ".join(rules))
 
@@ -139,7 +139,7 @@ def _kyverno_blocks(reason: str) -> list[tuple[str, str]]:
 
 def _kyverno_rules(reason: str) -> list[str]:
     """Policy/rule of each block; CEL policies have one line, with the policy alone."""
-    blocks = [name for name, _ in _kyverno_blocks(reason)]
+    blocks = [name for name, _text in _kyverno_blocks(reason)]
     named = re.findall(r"[Pp]olicy ([\w.-]+)(?: rule ([\w.-]+))? (?:failed|denied)", reason)
     return blocks or ["/".join(filter(None, item)) for item in named]
 

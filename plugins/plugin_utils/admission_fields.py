@@ -61,7 +61,7 @@ def find_fields(text: str) -> tuple[str, ...]:
     """Return the fields that a text names, in its order; images only where it names nothing else."""
     bare = " ".join(_ECHO.sub(" ", text).split())
     found = [(match.start(), name) for name, pattern in _FIELDS if (match := pattern.search(bare))]
-    names = [name for _, name in sorted(found)]
+    names = [name for _start, name in sorted(found)]
     for stronger, weaker in _ONE_OF:
         if stronger in names and weaker in names and f"{weaker}:" not in bare:
             names.remove(weaker)
@@ -101,7 +101,7 @@ def find_pod_security_fields(text: str) -> tuple[str, ...]:
         for group in re.findall(r"restricted volume types? ((?:\"\w+\"(?:, )?)+)", flat)
         for name in re.findall(r"\w+", group)
     ]
-    names = [name for _, name in sorted(found)]
+    names = [name for _start, name in sorted(found)]
     if "volumes[]" in names and types:
         at = names.index("volumes[]")
         names[at : at + 1] = types

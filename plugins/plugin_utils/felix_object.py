@@ -84,7 +84,9 @@ def _raw(parameter: Parameter | None, value: object) -> str:
 
 def _check_type(parameter: Parameter, value: object) -> None:
     wanted = {BOOLEAN: bool, INTEGER: int, MARK: int}.get(parameter.kind, str)
-    if parameter.name == "natPortRange" or (type(value) is wanted):
+    # A boolean is an int in Python, but none in JSON.
+    is_wanted = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+    if parameter.name == "natPortRange" or is_wanted:
         return
     names = {bool: "boolean", int: "integer", str: "string"}
     hint = ' with a unit, such as "90s" or "0s"' if parameter.kind in {SECONDS, MILLISECONDS} else ""

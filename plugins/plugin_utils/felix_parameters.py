@@ -187,7 +187,7 @@ class Parameter:
     def default(self, version: Version | None) -> tuple[Value, bool]:
         """The built-in value and whether it is known: it is not for an unknown version where versions differ."""
         raws = (
-            {raw for _, raw in self.defaults if raw != "-"}
+            {raw for _since, raw in self.defaults if raw != "-"}
             if version is None
             else set(self._defaults_until(version)[-1:])
         )
