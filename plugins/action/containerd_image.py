@@ -35,8 +35,14 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         archive = arguments.get("archive")
         try:
-            parse_reference(str(arguments.get("name", "")))
+            parse_reference(str(arguments.get("name") or ""))
+            if archive and not isinstance(archive, str):
+                raise ValueError(
+                    f"archive must be the path of a file on the machine that runs Ansible, got {archive!r}"
+                )
             local = self._find_needle("files", archive) if archive else ""
+            if local and not Path(local).is_file():
+                raise ValueError(f"archive {local} is no regular file: give the path of an archive with the image")
         except ValueError as error:
             return {**result, "failed": True, "msg": str(error)}
         except AnsibleError:

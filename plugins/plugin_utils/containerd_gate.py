@@ -24,7 +24,7 @@ SPARING_KILL_MODES = ("process", "none")
 
 def check_accepted(names: Collection[str]) -> str:
     """Return why what a restart may take with it cannot be meant, empty when it can."""
-    wrong = [name for name in names if name != PODS and not _UNIT.fullmatch(name)]
+    wrong = [name for name in names if name != PODS and not (isinstance(name, str) and _UNIT.fullmatch(name))]
     return (
         f"accept_restart_of: got {wrong[0]!r}, expected {PODS} or the full name of a unit, such as docker.service"
         if wrong

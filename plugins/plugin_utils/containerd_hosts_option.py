@@ -45,7 +45,7 @@ def parse_hosts(items: Any) -> list[Entry]:
     :raises ValueError: with one line that says which one is wrong, and why.
     """
     if items is not None and not isinstance(items, list):
-        raise ValueError(f"hosts must be a list of registries, got {_kind(items)}")
+        raise ValueError(f"hosts must be a list of registries, got {kind_of(items)}")
     entries: list[Entry] = []
     for number, item in enumerate(items or [], 1):
         try:
@@ -79,7 +79,7 @@ def _entry(item: dict) -> Entry:
     if state != "present":
         raise ValueError(f"state must be present or absent, got {_shown(state)}")
     if not isinstance(endpoints, list):
-        raise ValueError(f"endpoints of {registry} must be a list, got {_kind(endpoints)}")
+        raise ValueError(f"endpoints of {registry} must be a list, got {kind_of(endpoints)}")
     if not endpoints and not server:
         raise ValueError(f"{registry} needs endpoints, or a server")
     last = Host(_url("server", server)) if server else None
@@ -122,7 +122,7 @@ def _endpoint(item: dict) -> Host:
 
 def _checked(item: Any, keys: tuple[str, ...]) -> dict:
     if not isinstance(item, dict):
-        raise ValueError(f"expected {', '.join(keys)}, got {_kind(item)}")
+        raise ValueError(f"expected {', '.join(keys)}, got {kind_of(item)}")
     if unknown := sorted(str(key) for key in set(item) - set(keys)):
         raise ValueError(f"expected {', '.join(keys)}, got {', '.join(unknown)}")
     # A key that a template leaves empty is one that is not given.
@@ -149,7 +149,7 @@ def _url(key: str, value: Any) -> str:
 def _strings(key: str, value: Any) -> list[str]:
     found = check_type_list(value) if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(item, str) and item for item in found):
-        raise ValueError(f"{key} must be a text or a list of texts, got {_kind(value)}")
+        raise ValueError(f"{key} must be a text or a list of texts, got {kind_of(value)}")
     return [str(item) for item in found]
 
 
@@ -169,7 +169,7 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 
 def _header(value: Any) -> list[tuple[str, tuple[str, ...]]]:
     if not isinstance(value, dict):
-        raise ValueError(f"header must be names with their values, got {_kind(value)}")
+        raise ValueError(f"header must be names with their values, got {kind_of(value)}")
     found = []
     for name, values in value.items():
         texts = [values] if isinstance(values, str) else values
@@ -188,9 +188,19 @@ def _header(value: Any) -> list[tuple[str, tuple[str, ...]]]:
 
 def _shown(value: Any) -> str:
     """Return a value that is no secret, without the user of an address."""
-    return mask(repr(str(value)), set()) if isinstance(value, str) else _kind(value)
+    return mask(repr(str(value)), set()) if isinstance(value, str) else kind_of(value)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Return the kind of a value that may hold secrets."""
-    return "nothing" if value is None else f"a value of type {type(value).__name__}"
+    # Templates give values of types of their own.
+    names = {
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "a mapping",
+    }
+    kind = next((name for known, name in names.items() if isinstance(value, known)), f"type {type(value).__name__}")
+    return "nothing" if value is None else kind

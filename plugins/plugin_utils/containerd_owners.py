@@ -92,14 +92,18 @@ _KATA_HANDLER = re.compile(r"\bruntimes\.[\"']?kata-[\w-]+")
 _KATA_IMPORT = re.compile(r"/kata-deploy(?:-[^/]*)?\.toml\b")
 
 
-def find_owner(config_file: str, text: str, os_release: Mapping[str, str], marks: list[str]) -> Owner:
+def find_owner(
+    config_file: str, text: str, os_release: Mapping[str, str], marks: list[str], real_path: str = ""
+) -> Owner:
     """Return who writes the file.
 
     :param text: content of the file as far as it is text. :param os_release: C(id) and C(variant_id) of os-release.
     :param marks: paths that exist on the node and that only a certain owner has, or that lie beside the file.
+    :param real_path: where the file is when it is a link, such as those into /nix/store.
     """
     return (
         _find_distribution(config_file, text)
+        or _find_distribution(real_path, text)
         or _find_by_os(os_release)
         or next((replace(_BY_MARK[mark], evidence=f"{mark} exists") for mark in marks if mark in _BY_MARK), None)
         or _find_kata(config_file, text, marks)

@@ -88,14 +88,14 @@ class Plan:
         return self
 
 
-def check_directory(path: str) -> str:
+def check_directory(path: object) -> str:
     """Return why a registry directory cannot be used, empty when it can."""
-    if is_list(path):
+    if isinstance(path, str) and is_list(path):
         return (
             f"registry_config_path must be one directory, got the list {path!r}: containerd 2.1 and later pull through "
             "the transfer service, which takes the whole list as one directory name and ignores every hosts.toml"
         )
-    if not path.startswith("/") or re.search(r"[\x00-\x1f\x7f]", path):
+    if not isinstance(path, str) or not re.fullmatch(r"/+[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*", path):
         return f"registry_config_path must be an absolute path, such as {DEFAULT_DIRECTORY}, got {path!r}"
     return ""
 

@@ -16,7 +16,7 @@ MASK = "********"
 _SECRET_TABLES = frozenset(("auth", "auths", "header", "headers"))
 _SECRET_KEY = re.compile(r"pass(word|wd)?|auth|token|identitytoken|registrytoken|secret|credential|api_?key", re.I)
 _ASSIGNMENT = re.compile(
-    r"""((?:pass(?:word|wd)?|auth|\w*token|\w*secret|credential|authorization|username)["']?\s*[=:]\s*\[?\s*)"""
+    r"""((?:pass(?:word|wd)?|auth|token|secret|credential|authorization|username)["']?\s*[=:]\s*\[?\s*)"""
     r"""("(?:\\.|[^"\\\r\n])*"|'[^'\r\n]*')""",
     re.IGNORECASE,
 )

@@ -11,6 +11,7 @@ from typing import Any
 from .containerd_edit import EditError, Value, apply_splices, dotted, is_same, remove_path, set_value, value_at
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, effective_registry
 from .containerd_files import ConfigFile, read_config
+from .containerd_hosts_option import kind_of
 from .containerd_judge import Reason
 from .containerd_tables import NRI, V1_NRI, Path, effective_value, mixed_import, read_path
 
@@ -45,7 +46,7 @@ def parse_settings(items: Any) -> list[Setting]:
     """
     settings: list[Setting] = []
     if items is not None and not isinstance(items, list):
-        raise ValueError(f"settings must be a list, got {items!r}")
+        raise ValueError(f"settings must be a list, got {kind_of(items)}")
     for number, item in enumerate(items or [], 1):
         try:
             setting = _parse(item)
@@ -61,7 +62,9 @@ def parse_settings(items: Any) -> list[Setting]:
 
 def _parse(item: Any) -> Setting:
     if not isinstance(item, dict) or (unknown := sorted(set(item) - {"table", "key", "value", "state"})):
-        raise ValueError(f"expected table, key, value and state, got {unknown if isinstance(item, dict) else item!r}")
+        raise ValueError(
+            f"expected table, key, value and state, got {unknown if isinstance(item, dict) else kind_of(item)}"
+        )
     table, key, value, state = item.get("table", []), item.get("key"), item.get("value"), item.get("state", "present")
     if not isinstance(table, list) or not all(isinstance(name, str) and name for name in table):
         raise ValueError(f'table must be a list of names, such as ["plugins", "{GRPC_CRI}"], got {table!r}')
@@ -74,16 +77,24 @@ def _parse(item: Any) -> Setting:
             raise ValueError("state absent takes no value")
     elif isinstance(value, list):
         if not all(isinstance(entry, str) for entry in value):
-            raise ValueError(f"value must be a list of strings, got {value!r}")
+            raise ValueError(
+                f"value must be a list of strings, got {', '.join(sorted(set(map(kind_of, value))))} in it"
+            )
     elif not isinstance(value, str | int) or (isinstance(value, int) and not -_MAX_INT <= value < _MAX_INT):
         raise ValueError(
-            f"value must be a string, a whole number of 64 bits, true, false or a list of strings, got {value!r}"
+            f"value must be a string, a whole number of 64 bits, true, false or a list of strings, got "
+            f"{value if isinstance(value, int | float) else kind_of(value)}"
         )
     # Templates give strings, lists and numbers of types of their own, which know where they come from.
-    plain = (
-        [str(entry) for entry in value] if isinstance(value, list) else str(value) if isinstance(value, str) else value
-    )
-    return Setting((*map(str, table), str(key)), plain)
+    return Setting((*map(str, table), str(key)), _plain(value))
+
+
+def _plain(value: Any) -> Value | None:
+    if isinstance(value, list):
+        return [str(entry) for entry in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    return str(value) if isinstance(value, str) else int(value)
 
 
 def _check_managed(path: Path) -> None:

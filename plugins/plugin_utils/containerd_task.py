@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
-from ansible.module_utils.common.validation import check_type_list
+from ansible.module_utils.common.validation import check_type_int, check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.containerd_registries import FILE_NAME
@@ -32,24 +34,41 @@ from .containerd_units import restart_cautions
 PROVEN_CONDITIONS = ("RuntimeReady", "NetworkReady")
 # Options that may hold credentials and that only this half reads: a node that got them would tell them at -vvv.
 _KEPT_HERE = ("hosts", "settings")
+_PATH = re.compile(r"/[^\x00-\x1f\x7f]+")
 
 
 def check_arguments(arguments: dict) -> str:
     """Return why a task can never work, empty when it may; nothing was asked of the node yet."""
-    directory = arguments.get("registry_config_path")
-    if directory and (reason := check_directory(directory)):
+    directory, file = arguments.get("registry_config_path"), arguments.get("config_file")
+    if directory not in (None, "") and (reason := check_directory(directory)):
         return reason
+    if file not in (None, "") and not (isinstance(file, str) and _PATH.fullmatch(file)):
+        return f"config_file must be an absolute path on the node, such as /etc/containerd/config.toml, got {file!r}"
     try:
         check_images(arguments.get("images"))
-        if reason := check_accepted(check_type_list(arguments.get("accept_restart_of") or [])):
+        accepted = _converted("accept_restart_of", check_type_list, arguments.get("accept_restart_of") or [])
+        if reason := check_accepted(accepted):
             return reason
+        if (timeout_s := _converted("health_timeout", check_type_int, arguments.get("health_timeout", 60))) < 1:
+            return f"health_timeout must be seconds from 1, got {timeout_s}"
         settings = parse_settings(arguments.get("settings"))
         parse_hosts(arguments.get("hosts"))
-        required = boolean(arguments.get("nri_required_plugins", False))
-        boolean(arguments.get("allow_owner_source", False))
+        required = _converted("nri_required_plugins", boolean, arguments.get("nri_required_plugins", False))
+        _converted("allow_owner_source", boolean, arguments.get("allow_owner_source", False))
     except (ValueError, TypeError) as error:
         return str(error)
     return check_nri(arguments.get("nri", UNCHANGED), required, settings)
+
+
+def _converted(name: str, convert: Callable, value: object):
+    """Return a value as the module's own check will have it.
+
+    :raises ValueError: it cannot be that; the text names the option.
+    """
+    try:
+        return convert(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def node_arguments(arguments: dict) -> dict:
@@ -74,7 +93,7 @@ class ConfigTask:
         self.restart_allowed = arguments.get("restart", "auto") == "auto"
         self.accepted = check_type_list(arguments.get("accept_restart_of") or [])
         self.validate = arguments.get("validate", "daemon")
-        self.health_timeout = int(arguments.get("health_timeout", 60))
+        self.health_timeout = check_type_int(arguments.get("health_timeout", 60))
         self.state = arguments.get("state", "present")
         self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
         self.daemon = parse_version(facts["version"])
@@ -93,6 +112,7 @@ class ConfigTask:
             (self.files[facts["config_file"]] or b"").decode("utf-8", "replace"),
             facts["os"],
             facts["marks"],
+            facts["files"][0]["real_path"],
         )
         self.source = None
         if boolean(arguments.get("allow_owner_source", False)):

@@ -58,6 +58,9 @@ def archive(tmp_path):
     ("arguments", "reason"),
     [
         ({"name": "team/Upper:1"}, "a repository is in lower case"),
+        ({"name": None}, "image ''"),
+        ({"name": "a", "archive": ["x"]}, "archive must be the path of a file"),
+        ({"name": "a", "archive": "/dev/zero"}, "archive /dev/zero is no regular file"),
         ({"name": "a:"}, "the tag after : is empty"),
         ({"name": "a@sha256:00"}, "expected 64 hexadecimal digits"),
         ({"name": "sha256:" + "0" * 64}, "an image ID cannot be pulled"),

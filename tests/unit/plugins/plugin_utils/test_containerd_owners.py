@@ -64,6 +64,9 @@ def os_release(name, variant=""):
         pytest.param(
             ("/nix/store/abc-containerd.toml", "", os_release("nixos"), []), "nix", "rebuild", False, id="nixos"
         ),
+        pytest.param(
+            (ETC, "", os_release("debian"), [], "/nix/store/abc/config.toml"), "nix", "rebuild", False, id="link-to-nix"
+        ),
         pytest.param((ETC, "", os_release("amzn"), ["/usr/bin/nodeadm"]), "nodeadm", "NodeConfig", False, id="al2023"),
         pytest.param(
             (ETC, "", os_release("amzn"), ["/etc/eks/containerd"]), "eks-bootstrap", "user data", False, id="al2"

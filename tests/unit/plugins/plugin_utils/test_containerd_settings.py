@@ -201,7 +201,7 @@ def test_settings_are_judged_like_a_file():
 
 WRONG = {
     "no list": ("x", "settings must be a list"),
-    "no dict": (["x"], "item 1: expected table, key, value and state, got 'x'"),
+    "no dict": (["x"], "item 1: expected table, key, value and state, got a text"),
     "unknown": ([{"key": "a", "valu": 1}], "got ['valu']"),
     "table": ([{"table": "plugins", "key": "a", "value": 1}], "table must be a list of names"),
     "key": ([{"value": 1}], "key must be a name, got None"),
@@ -234,6 +234,21 @@ def test_wrong_settings(items, words):
     with pytest.raises(ValueError, match="settings") as caught:
         parse_settings(items)
     assert words in str(caught.value)
+
+
+def test_values_of_a_playbook():
+    """Ansible gives numbers and texts of types of its own; true stays no number."""
+    kinds = [type(parse_settings([{"key": "a", "value": tagged}])[0].value) for tagged in (_Int(7), _Text("7"), True)]
+
+    assert kinds == [int, str, bool]
+
+
+class _Int(int):
+    """As Ansible's tagged numbers."""
+
+
+class _Text(str):
+    """As Ansible's tagged texts."""
 
 
 _PATHS = st.tuples(

@@ -343,6 +343,17 @@ def test_no_credential_of_a_setting_in_the_result():
         ),
         pytest.param({"images": [{"name": "busybox:1.33", "pinned": True}]}, "", id="good images"),
         pytest.param({"images": "left to the module's own check"}, "", id="images that are no list"),
+        pytest.param({"registry_config_path": ["/a"]}, "must be an absolute path", id="directory that is a list"),
+        pytest.param({"registry_config_path": "/"}, "must be an absolute path", id="the root directory"),
+        pytest.param({"registry_config_path": ""}, "", id="directory left empty"),
+        pytest.param({"config_file": "config.toml"}, "config_file must be an absolute path", id="relative file"),
+        pytest.param({"config_file": True}, "got True", id="file that is no text"),
+        pytest.param({"config_file": "/etc/a\nb"}, "config_file must be", id="file with a line break"),
+        pytest.param({"health_timeout": 0}, "health_timeout must be seconds from 1, got 0", id="no time"),
+        pytest.param({"health_timeout": "soon"}, "health_timeout: ", id="time that is no number"),
+        pytest.param({"health_timeout": "60.0"}, "", id="time as Ansible takes it"),
+        pytest.param({"accept_restart_of": [1]}, "accept_restart_of: got 1", id="unit that is no text"),
+        pytest.param({"accept_restart_of": {"a": 1}}, "accept_restart_of: ", id="units that are no list"),
     ],
 )
 def test_check_arguments(arguments, words):
@@ -427,7 +438,7 @@ def test_a_registry_directory_of_spegel_is_left():
 def test_a_value_that_is_no_boolean():
     """It is refused before a node is asked."""
     assert "allow_owner_source" not in check_arguments({"allow_owner_source": "yes"})
-    assert check_arguments({"allow_owner_source": "perhaps"})
+    assert "allow_owner_source: " in check_arguments({"allow_owner_source": "perhaps"})
 
 
 MIRROR = {
