@@ -36,8 +36,6 @@ class ActionModule(ActionBase):
         result.update(task.prediction())
         if result.get("failed") or not task.needs_second_trip:
             return result
-        if self._task.check_mode and task.validation == "none":
-            return {**result, "changed": True}
         plan = {"validate": task.validation, "_plan": json.dumps(task.node_plan())}
         written = self._execute_module(module_args={**given, **plan}, task_vars=task_vars)
         written.pop("invocation", None)

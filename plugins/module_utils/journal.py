@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from ._journal_entry import APPLIED, BEGUN, COMMITTED, ROLLED_BACK, UNFINISHED, decode, encode, new_entry, parse_name
+from .containerd_places import complain_directory
 from .files import ContentChanged, fsync_directory, read_snapshot, remove_leftovers, restore, write_atomic
 
 DIRECTORY = "/var/lib/portcullis/journal"
@@ -89,6 +90,16 @@ class Journal:
                 # Not by close alone: a program that is just being started still has the descriptor for a moment.
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+    def check(self):
+        """Find out, without writing, what would keep the lock from being taken.
+
+        :raises JournalError: the directory is not safe, or cannot be made.
+        """
+        if os.path.lexists(self.directory):
+            _require_safe(self.directory)
+        if reason := complain_directory(str(self.directory), f"the journal {self.directory}"):
+            raise JournalError(reason)
 
     def wait(self, timeout_s):
         """Wait until nobody holds the lock, writing nothing; without a journal there is nobody to wait for.
@@ -277,14 +288,18 @@ def _prepare_directory(directory):
     for path in reversed(missing):
         path.mkdir(mode=0o700 if path == directory else 0o755, exist_ok=True)
         fsync_directory(path.parent)
+    _require_safe(directory)
+    if stat.S_IMODE(directory.lstat().st_mode) != 0o700:
+        directory.chmod(0o700)
+
+
+def _require_safe(directory):
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise JournalError(
             f"the journal {directory} must be a directory of user {os.geteuid()}, "
             f"found {stat.filemode(status.st_mode)} of user {status.st_uid}; remove or rename it"
         )
-    if stat.S_IMODE(status.st_mode) != 0o700:
-        directory.chmod(0o700)
 
 
 def _note_holder(fd, holder):

@@ -491,6 +491,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
 from ..module_utils.containerd_images import find_as_wanted
 from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
+from ..module_utils.containerd_places import complain_places
 from ..module_utils.containerd_registries import read_registries
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
@@ -586,7 +587,11 @@ def read(params):
 
 
 def change(plan, mode, check_mode):
-    """Validate what is to be written, and write it unless in check mode."""
+    """Find out whether it can be written, validate it, and write it unless in check mode."""
+    Journal().check()
+    directory = None if plan["note"]["undo"] else plan["note"]["config_path"]
+    if reason := complain_places([item["path"] for item in plan["writes"]], directory):
+        raise ApplyError(f"{reason}; nothing was changed", changed=False)
     validated = validate_plan(plan, mode)
     return {**validated, "changed": True} if check_mode else {**validated, **apply(plan)}
 

@@ -68,7 +68,18 @@ def archive(tmp_path):
         ({}, "image ''"),
         ({"name": "a", "archive": "nowhere"}, "archive 'nowhere' is not on the machine that runs Ansible"),
     ],
-    ids=["upper case", "empty tag", "digest", "id", "credentials", "nothing", "no archive"],
+    ids=[
+        "upper case",
+        "null",
+        "archive list",
+        "device",
+        "empty tag",
+        "digest",
+        "id",
+        "credentials",
+        "nothing",
+        "no archive",
+    ],
 )
 def test_refused_before_the_node_is_asked(arguments, reason):
     action = Action(arguments)
