@@ -171,7 +171,7 @@ def prove(journal, entry, result):
     if not note["restart"]:
         commit(journal, entry, result)
         return
-    reason = restart(note, note["config_path"])
+    reason = restart(note, note["config_path"]) or complain_forgotten(note["containers"], note["socket"])
     result["restarted"] = True
     if reason:
         roll_back(journal, entry, result, reason)
@@ -267,6 +267,18 @@ def restart(note, config_path):
         if cri["code"] == "UNIMPLEMENTED":
             return f"{unit} runs, but its CRI plugin did not load: {reason}"
     return f"CRI did not serve within {note['health_timeout']} s: {reason}"
+
+
+def complain_forgotten(before, socket):
+    """Return which containers run on unknown to CRI, as with another C(root) or C(state); empty when it knows all."""
+    running = {key for key, item in before.items() if start_ticks(item["pid"]) == item["started"]}
+    try:
+        with CriClient(socket) as client:
+            forgotten = running - {item["id"] for item in client.containers()} if running else set()
+    except CriError as error:
+        return f"CRI served, but did not list its containers: {error}"
+    names = ", ".join(sorted(before[key]["name"] for key in forgotten))
+    return f"CRI does not know containers any more whose processes run on: {names}" if names else ""
 
 
 def lost_containers(before, socket):

@@ -15,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply 
     KIND,
     ApplyError,
     apply,
+    complain_forgotten,
     read_log,
     undo_records,
     unproven_entries,
@@ -252,6 +253,20 @@ def test_a_change_that_another_run_made_is_no_change(daemon, journal):
 
     assert (result["changed"], result["restarted"]) == (False, False)
     assert len(restarts(daemon)) == 1
+
+
+def test_containers_that_cri_forgets_are_a_fault(daemon, journal, monkeypatch):
+    """A daemon with another root serves and knows none of the containers that run on: the change is put back."""
+    mine = {"c1": {"name": "web", "pid": os.getpid(), "started": containerd_node.start_ticks(os.getpid())}}
+    gone = {"c2": {"name": "job", "pid": os.getpid(), "started": 0}}
+    monkeypatch.setattr(containerd_apply, "running_containers", lambda _socket: {**mine, **gone})
+
+    with pytest.raises(ApplyError, match="does not know containers any more whose processes run on: web; the prev"):
+        apply(plan_of(daemon, BETTER), journal)
+
+    assert daemon.config.read_bytes() == GOOD
+    assert states(journal) == ["rolled_back"]
+    assert complain_forgotten(gone, daemon.socket) == ""
 
 
 def test_a_disk_that_refuses_the_write_leaves_everything(daemon, journal, monkeypatch):
