@@ -38,6 +38,10 @@ class UnreadableError(Exception):
         self.remedy = remedy
 
 
+# Of a new file with credentials; containerd reads as root.
+SECRET_MODE = 0o600
+
+
 @dataclass(frozen=True)
 class Write:
     """One file's bytes before and after; None where there is no file. mode: None keeps it, a new file gets 0644."""

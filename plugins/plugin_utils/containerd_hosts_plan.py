@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 
 from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_effective import Daemon
-from .containerd_files import Write
+from .containerd_files import SECRET_MODE, Write
 from .containerd_hosts import HostsError, HostsFile, directory_name, read_hosts, render, same_hosts
 from .containerd_hosts_merge import Merged, merge
 from .containerd_hosts_option import Entry
 from .containerd_migrate import Converted, HostsDirectory, RegistryDirectory, docker_certificates
 
 COMMENT = "Written by the Ansible module portcullis.fleet.containerd_config, option hosts"
-# A header may be a credential, and containerd reads as root.
-SECRET_MODE = 0o600
 CONFLICT = "containerd.hosts_conflict"
 
 

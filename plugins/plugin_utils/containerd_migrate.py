@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_edit import apply_splices, dotted, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
-from .containerd_files import ConfigFile, Write, read_config
+from .containerd_files import SECRET_MODE, ConfigFile, Write, read_config
 from .containerd_hosts import HostsFile, directory_name, render, same_hosts
 from .containerd_hosts_merge import merge
 from .containerd_mirrors import convert
+from .containerd_secrets import mask
 
 # Docker's layout, which containerd reads where there is no hosts.toml (loadCertFiles).
 _CERTIFICATES = (".crt", ".cert", ".key")
@@ -169,7 +170,9 @@ def _place(migration: Migration, converted: Converted, directory: RegistryDirect
             )
         )
     elif there.content is None:
-        migration.writes.append(Write(path, None, render(hosts, converted.comment).encode()))
+        text = render(hosts, converted.comment)
+        has_secret = text != mask(text, set())
+        migration.writes.append(Write(path, None, text.encode(), SECRET_MODE if has_secret else None))
     elif not same_hosts(there.content, hosts, f"{directory.path}/{name}"):
         merged = merge(there.content, hosts, f"{directory.path}/{name}")
         if merged.text is not None and same_hosts(merged.text.encode(), hosts, f"{directory.path}/{name}"):

@@ -276,6 +276,14 @@ def test_mirrors_are_converted(version, content, after, host):
     assert present(plan.writes[-1].after, version, "/c").writes == []
 
 
+@pytest.mark.parametrize(("url", "mode"), [("https://me:hunter2@m.example", 0o600), ("https://m.example", None)])
+def test_a_converted_mirror_with_a_password(url, mode):
+    """It may have been in a file that only root reads, and must not get into one that all do."""
+    text = f'version = 2\n[plugins."{OLD}".registry.mirrors.a]\nendpoint = ["{url}"]\n'
+
+    assert [write.mode for write in present(text.encode(), "1.7.24", "/c").writes] == [mode, None]
+
+
 def test_mirrors_without_conversion():
     """With convert_mirrors off the tables are in the way, and named."""
     plan = plan_present({MAIN: MIRRORS}, parse_version("1.7.24"), Options(convert_mirrors=False))
