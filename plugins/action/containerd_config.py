@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
         if reason := check_arguments(arguments):
             return {**result, "failed": True, "msg": reason}
         given = node_arguments(arguments)
-        read = self._execute_module(module_args=given, task_vars=task_vars)
+        read = self._ask(given, task_vars)
         if read.get("failed") or "facts" not in read:
             return {**result, **read}
         facts = read["facts"]
@@ -37,6 +37,16 @@ class ActionModule(ActionBase):
         if result.get("failed") or not task.needs_second_trip:
             return result
         plan = {"validate": task.validation, "_plan": json.dumps(task.node_plan())}
-        written = self._execute_module(module_args={**given, **plan}, task_vars=task_vars)
+        written = self._ask({**given, **plan}, task_vars)
         written.pop("invocation", None)
         return task.outcome(result, written)
+
+    def _ask(self, arguments, task_vars):
+        """Run the node half; its answer holds whole files, credentials included, which ssh would print at -vvv."""
+        # ssh asks its own copy of the play's context, as ansible-core 2.19 has it.
+        context = self._connection._play_context
+        shown, context.no_log = context.no_log, True
+        try:
+            return self._execute_module(module_args=arguments, task_vars=task_vars)
+        finally:
+            context.no_log = shown

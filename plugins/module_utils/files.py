@@ -65,7 +65,8 @@ def read_snapshot(path):
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "expected a regular file, found another kind", real)
+            kind = stat.filemode(status.st_mode)
+            raise OSError(errno.EINVAL, f"expected a regular file, found {kind}: move it away", real)
         with os.fdopen(fd, "rb", closefd=False) as file:
             content = file.read(MAX_BYTES + 1)
     finally:

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from ._journal_entry import APPLIED, BEGUN, COMMITTED, ROLLED_BACK, UNFINISHED, decode, encode, new_entry, parse_name
-from .containerd_places import complain_directory
 from .files import ContentChanged, fsync_directory, read_snapshot, remove_leftovers, restore, write_atomic
+from .places import complain_directory
 
 DIRECTORY = "/var/lib/portcullis/journal"
 _POLL_S = 0.1

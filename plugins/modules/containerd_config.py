@@ -491,10 +491,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
 from ..module_utils.containerd_images import find_as_wanted
 from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
-from ..module_utils.containerd_places import complain_places
 from ..module_utils.containerd_registries import read_registries
 from ..module_utils.containerd_validate import validate_plan
 from ..module_utils.journal import Journal, JournalError
+from ..module_utils.places import complain_places
 
 ARGUMENT_SPEC = {
     "config_file": {"type": "path"},

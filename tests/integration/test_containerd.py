@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.integration.target import BUSYBOX, CONFIG, DIRECTORY, NODE, UNIT_DROP_IN
+from tests.integration.target import ANSIBLE, BUSYBOX, CONFIG, DIRECTORY, NODE, UNIT_DROP_IN
 
 
 def test_change_repeat_and_undo(target):
@@ -280,6 +281,26 @@ def test_a_run_that_is_killed_at_any_step(target, delay):
     assert not target.configure()["changed"]
     assert target.configure("state=absent")["changed"]
     assert target.config() == original
+
+
+def test_no_credential_is_shown_at_the_highest_verbosity(target):
+    """Neither in the clear nor in base64, as which the files come from the node; the journal is root's alone."""
+    plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")
+    auth = f'\n[plugins."{plugin}".registry.configs."r.example".auth]\npassword = "hunter22hunter22"\n'
+    target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=auth)
+    argv = [str(ANSIBLE), NODE, "-i", str(target.lab.inventory_path), "-vvvv", "--diff", "-m"]
+    done = subprocess.run(
+        [*argv, "portcullis.fleet.containerd_config"], capture_output=True, text=True, timeout=180, check=True
+    )
+    shown = done.stdout + done.stderr
+    content = target.config().encode()
+
+    assert '"changed": true' in shown and "password" in shown
+    assert "hunter22" not in shown
+    pieces = [base64.b64encode(content[start:])[8:40].decode() for start in range(3)]
+    assert not [piece for piece in pieces if piece in shown]
+    assert target.sh("journalctl -o cat --since -5min | grep -c hunter22 || true").strip() == "0"
+    assert target.sh("find /var/lib/portcullis/journal -type f -perm /077").strip() == ""
 
 
 def test_mirrors_are_converted_and_given_back(target):

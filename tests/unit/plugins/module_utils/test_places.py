@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_places
-from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_places import complain_places, mount_points
+from ansible_collections.portcullis.fleet.plugins.module_utils import places
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal, JournalError
+from ansible_collections.portcullis.fleet.plugins.module_utils.places import complain_places, mount_points
 
 
 def test_places_that_can_be_written(tmp_path):
@@ -36,7 +36,7 @@ def test_a_file_that_is_a_mount(tmp_path, monkeypatch):
     path.write_text("")
     escaped = str(path).replace(" ", "\\040")
     line = f"36 35 98:0 /x {escaped} rw - ext4 /dev/root rw\n"
-    monkeypatch.setattr(containerd_places, "read_text", lambda _path: line)
+    monkeypatch.setattr(places, "read_text", lambda _path: line)
 
     assert mount_points(line) == {str(path)}
     assert "is a mount of its own" in complain_places([str(path)], None)
@@ -50,9 +50,9 @@ def test_immutable_and_read_only(tmp_path, monkeypatch):
     def set_flags(_descriptor, _call, flags, _mutate):
         flags[0] = 0x10
 
-    monkeypatch.setattr(containerd_places.fcntl, "ioctl", set_flags)
+    monkeypatch.setattr(places.fcntl, "ioctl", set_flags)
     assert "chattr -i" in complain_places([str(path)], None)
-    monkeypatch.setattr(containerd_places.os, "statvfs", lambda _path: os.statvfs_result([0] * 8 + [os.ST_RDONLY, 255]))
+    monkeypatch.setattr(places.os, "statvfs", lambda _path: os.statvfs_result([0] * 8 + [os.ST_RDONLY, 255]))
     assert "mounted read-only at" in complain_places([str(path)], None)
 
 
