@@ -48,6 +48,15 @@ LINES_UNDER_TEST = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What no line of containerd does in its own way is tested on one of them every time: C(once(line)) names it."""
+    for item in items:
+        mark = item.get_closest_marker("once")
+        if mark and item.callspec.params.get("node") not in mark.args:
+            item.add_marker(pytest.mark.full)
+
+
 @pytest.fixture(scope="module", params=LINES_UNDER_TEST)
 def node(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Target]:
     """A node of its own for each line of containerd, with a pod that must outlive everything."""

@@ -118,6 +118,7 @@ def test_a_killed_run_is_completed_by_the_next(target):
     assert not target.configure()["changed"]
 
 
+@pytest.mark.once("debian")
 def test_two_runs_at_once(target):
     """Both succeed, the daemon restarts once."""
     starts = "journalctl -u containerd -o cat | grep -c 'starting containerd'"
@@ -131,6 +132,7 @@ def test_two_runs_at_once(target):
     assert int(target.sh(starts)) == before + 1
 
 
+@pytest.mark.once("debian")
 def test_read_only_etc(target):
     """Nothing is changed, and the failure says why."""
     pid = target.daemon_pid()
@@ -145,6 +147,7 @@ def test_read_only_etc(target):
     assert target.daemon_pid() == pid
 
 
+@pytest.mark.once("debian")
 @pytest.mark.parametrize(
     ("unit", "finding"),
     [
@@ -164,6 +167,7 @@ def test_units_that_may_not_be_restarted(target, unit, finding):
     assert (target.etc(), target.daemon_pid()) == (etc, pid)
 
 
+@pytest.mark.once("debian")
 def test_pods_may_end_where_the_user_says_so(target):
     """On a unit that kills pods the restart is made when it was accepted; this one spares them, so none is lost."""
     target.unit("KillMode=control-group")
@@ -175,6 +179,7 @@ def test_pods_may_end_where_the_user_says_so(target):
     assert target.sh("pgrep -c containerd-shim || true") == shims
 
 
+@pytest.mark.once("debian")
 def test_units_that_restart_too_are_named_and_come_back(target):
     """A unit that requires containerd is refused by name, and restarted with it when it was accepted."""
     unit = "[Unit]\nRequires=containerd.service\nAfter=containerd.service\n[Service]\nExecStart=/bin/sleep 86399\n"
@@ -196,6 +201,7 @@ def test_units_that_restart_too_are_named_and_come_back(target):
     assert after.startswith("active") and pid not in after
 
 
+@pytest.mark.once("debian")
 def test_a_restart_that_is_due(target):
     """What was written without a restart is proven by the next run that may restart."""
     pid = target.daemon_pid()
@@ -232,6 +238,7 @@ def test_a_dead_cri_is_repaired(target):
     target.sh(f"rm -r {DIRECTORY}/docker.io")
 
 
+@pytest.mark.once("debian")
 @pytest.mark.parametrize("full", ["/etc/containerd", "/var/lib/portcullis"])
 def test_a_full_disk(target, full):
     """Nothing is lost, nothing restarts, and the failure says why."""
@@ -283,6 +290,7 @@ def test_a_run_that_is_killed_at_any_step(target, delay):
     assert target.config() == original
 
 
+@pytest.mark.once("debian")
 def test_no_credential_is_shown_at_the_highest_verbosity(target):
     """Neither in the clear nor in base64, as which the files come from the node; the journal is root's alone."""
     plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")

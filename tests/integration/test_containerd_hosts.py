@@ -15,6 +15,8 @@ from tests.lab import containerd
 from tests.lab.registry import Registry
 from tests.lab.topology import Node
 
+pytestmark = pytest.mark.once("2.2")
+
 FILE = f"{DIRECTORY}/docker.io/hosts.toml"
 PKI = "/root/pki"
 REFERER = "https://a-secret.example/hunter22"
