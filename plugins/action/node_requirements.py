@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     cluster_requirements,
     findings,
+    network_requirements,
     node_observations,
     requirements,
 )
@@ -29,13 +32,15 @@ ARGUMENT_SPEC = {
 
 def host_record(name: str, hostvars: dict, result: dict) -> dict:
     """What may name this host in the cluster, from its variables and its probe."""
-    system = requirements.probe_of(result).get("system", {})
+    probe = requirements.probe_of(result)
+    system = probe.get("system", {})
     return {
         "node_name": hostvars.get("portcullis_node_name", ""),
         "address": hostvars.get("ansible_host", name),
         "hostname": system.get("hostname", ""),
         "machine_id": system.get("machine_id", ""),
         "read": bool(system),
+        "proxy_mode": probe.get("kube_proxy", {}).get("mode", ""),
     }
 
 
@@ -63,6 +68,17 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
     ]
 
 
+def with_calico(
+    nodes: list[node_observations.Node], cluster: dict | None, records: dict
+) -> list[node_observations.Node]:
+    """The nodes with what the cluster says of Felix on each."""
+    network = network_requirements.network_of(cluster or {})
+    if network is None:
+        return nodes
+    matched = cluster_requirements.match_nodes(records, cluster["nodes"])
+    return [dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, ""))) for node in nodes]
+
+
 def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:
     """All findings of the fleet, waivers applied, and the nodes that a run can change.
 
@@ -73,14 +89,15 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
     probes, nodes = arguments["probes"], nodes_of(arguments, groups)
     faults = [requirements.probe_fault(name, result) for name, result in probes.items()]
     found = [fault for fault in faults if fault]
-    for node in nodes:
+    cluster = arguments["cluster"]
+    records = {
+        name: host_record(name, hostvars.get(name, {}), probes.get(name, {}))
+        for name in hosts_of(groups, CLUSTER_GROUPS) or [node.name for node in nodes if node.in_cluster]
+    }
+    for node in with_calico(nodes, cluster, records):
         found += requirements.evaluate_node(node)
-    if arguments["cluster"]:
-        records = {
-            name: host_record(name, hostvars.get(name, {}), probes.get(name, {}))
-            for name in hosts_of(groups, CLUSTER_GROUPS) or [node.name for node in nodes if node.in_cluster]
-        }
-        found += cluster_requirements.evaluate_cluster(arguments["cluster"], records)
+    if cluster:
+        found += cluster_requirements.evaluate_cluster(cluster, records, arguments["engine"])
     excluded = requirements.left_out(found)
     changeable = [node.name for node in nodes if node.uses_containerd and node.name not in excluded]
     return findings.waive(found, arguments["accept"]), changeable

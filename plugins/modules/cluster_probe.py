@@ -13,6 +13,11 @@ version_added: 0.1.0
 description:
   - Reads the nodes and the version of a cluster, asks by SelfSubjectAccessReview for exactly the rights that a run
     uses, and by a server-side dry run whether a privileged pod would be admitted in a namespace.
+  - Reads what decides Calico and kube-proxy too, the DaemonSets that run them, the ConfigMaps that these read, Calico's
+    settings and pools, the ranges of services, and the C(Network) of OpenShift. What may not be read is named in the
+    result and is no error.
+  - Reads no Secret. Of a container's variables only those of Felix and Calico are kept, and neither annotations nor a
+    kubeconfig.
   - Runs on the controller. Needs the Python library C(kubernetes) there.
 author:
   - The Portcullis developers (@portcullis)
@@ -55,11 +60,11 @@ cluster:
       type: str
       sample: v1.34.4
     nodes:
-      description: The nodes, with name, addresses, machine id, whether they are ready, kubelet and runtime version, and
-        taints. Empty when these credentials may not list nodes.
+      description: The nodes, with name, addresses, machine id, whether they are ready, kubelet and runtime version,
+        taints and labels. Empty when these credentials may not list nodes.
       type: list
       elements: dict
-      sample: [{"name": "w1", "addresses": ["10.0.0.11", "w1"], "ready": true, "taints": []}]
+      sample: [{"name": "w1", "addresses": ["10.0.0.11", "w1"], "ready": true, "taints": [], "labels": {}}]
     access:
       description: Each right that a run uses, and whether these credentials have it.
       type: list
@@ -74,4 +79,29 @@ cluster:
         not asked, since the namespace does not exist or the right is missing.
       type: dict
       sample: {"admitted": true, "message": ""}
+    network:
+      description: What decides Calico and kube-proxy. Empty lists are what the cluster does not have.
+      type: dict
+      contains:
+        calico:
+          description: The DaemonSets that run Felix, the ConfigMaps of their variables, FelixConfiguration, IPPool,
+            ClusterInformation, and the operator's Installation, each with what the checks use of it.
+          type: list
+          elements: dict
+          sample: [{"kind": "FelixConfiguration", "metadata": {"name": "default"}, "spec": {"logPrefix": "x"}}]
+        kube_proxy:
+          description: The DaemonSets or static pods that run kube-proxy, their ConfigMaps, and OpenShift's Network.
+          type: list
+          elements: dict
+          sample: [{"kind": "DaemonSet", "metadata": {"name": "kube-proxy", "namespace": "kube-system"}}]
+        service_ranges:
+          description: The ranges of services, or an address in them where the API server does not tell. Only read where
+            there is Calico.
+          type: list
+          elements: str
+          sample: [10.96.0.0/16]
+        unseen:
+          description: What could not be read, with the API server's words.
+          type: dict
+          sample: {"daemonsets": "daemonsets.apps is forbidden"}
 """

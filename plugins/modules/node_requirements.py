@@ -13,6 +13,8 @@ version_added: 0.1.0
 description:
   - Evaluates the requirements of an engine against the results of M(portcullis.fleet.node_probe) and
     M(portcullis.fleet.cluster_probe), prints a table of what is not as it should be, and returns the findings.
+  - With a cluster, Felix's effective settings are judged as well, which of variable and object decides each, and
+    whether they go with kube-proxy's mode and keep clear of the packet marks of others on each node.
   - Runs on the controller and needs no node, so a probe that was saved elsewhere is judged the same.
   - Never fails because of a finding. The playbooks stop at RV(blockers).
 author:

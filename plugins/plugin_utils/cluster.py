@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 import yaml
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import Resource, read_network
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 REQUEST_TIMEOUT_S = 15
@@ -56,6 +57,7 @@ def node_summary(node: dict) -> dict:
     conditions = {item["type"]: item["status"] for item in status.get("conditions", [])}
     return {
         "name": node["metadata"]["name"],
+        "labels": node["metadata"].get("labels") or {},
         "addresses": sorted({item["address"] for item in status.get("addresses", [])}),
         "machine_id": info.get("machineID", ""),
         "ready": conditions.get("Ready") == "True",
@@ -106,6 +108,7 @@ class Cluster:
                 f"portcullis_kubeconfig: {path}: the credential plugin {command!r} gave no credentials: run it by hand"
             )
         configuration.retries = False
+        self._has_answered = False
         self._where = f"{configuration.host} (from {path})"
         self._client, self._transport_error = kubernetes.client, urllib3.exceptions.HTTPError
         self._api = kubernetes.client.ApiClient(configuration)
@@ -117,8 +120,9 @@ class Cluster:
         :raises ClusterError: no answer, none of an API server, or 401.
         """
         try:
-            answer = method(*args, _request_timeout=REQUEST_TIMEOUT_S, **options)
-            return 200, self._api.sanitize_for_serialization(answer)
+            answer = self._api.sanitize_for_serialization(method(*args, _request_timeout=REQUEST_TIMEOUT_S, **options))
+            self._has_answered = True
+            return 200, answer
         except self._client.ApiException as error:
             failure = error
         except self._transport_error as error:
@@ -133,9 +137,14 @@ class Cluster:
                 "certificate?) or name another kubeconfig"
             )
         try:
-            return failure.status, json.loads(failure.body or "")
+            answer = json.loads(failure.body or "")
         except ValueError as error:
+            # What an API server does not have it refuses in plain words: 404 page not found.
+            if self._has_answered:
+                return failure.status, {"message": one_line(failure.body or failure.reason)}
             raise self._no_api_server() from error
+        self._has_answered = True
+        return failure.status, answer
 
     def _no_answer(self, reason: object) -> ClusterError:
         text = one_line(reason)
@@ -157,15 +166,23 @@ class Cluster:
 
         :raises ClusterError: when the list is refused.
         """
+        status, found = self._pages(self._core.list_node)
+        if status != 200:
+            raise ClusterError(f"{self._where} does not list nodes: {found.get('message', status)}")
+        return [node_summary(item) for item in found]
+
+    def _pages(self, method: Callable, *args, **options) -> tuple[int, dict | list]:
+        """All items of a list, or the status and the answer that refuse a page of it."""
         found, token = [], None
         while True:
-            status, answer = self._call(self._core.list_node, limit=PAGE, **({"_continue": token} if token else {}))
+            more = {"_continue": token} if token else {}
+            status, answer = self._call(method, *args, **{"limit": PAGE, **options, **more})
             if status != 200:
-                raise ClusterError(f"{self._where} does not list nodes: {answer.get('message', status)}")
-            found += [node_summary(item) for item in answer["items"]]
+                return status, answer
+            found += answer["items"]
             token = answer.get("metadata", {}).get("continue")
             if not token:
-                return found
+                return status, found
 
     def access(self, namespace: str) -> list[dict]:
         """Each of ACCESS_NEEDED with C(allowed), by SelfSubjectAccessReview."""
@@ -195,6 +212,34 @@ class Cluster:
         status, answer = self._call(create_pod, namespace, privileged_pod(namespace), dry_run="All")
         return {"admitted": status == 200, "message": "" if status == 200 else answer.get("message", str(status))}
 
+    def network(self) -> dict:
+        """What decides Calico and kube-proxy, as cluster_objects.read_network tells it.
+
+        Never an error: what the API server does not answer is in C(unseen).
+        """
+        empty = {"calico": [], "kube_proxy": [], "service_ranges": []}
+        try:
+            status, answer = self._call(self._client.ApisApi(self._api).get_api_versions)
+            if status != 200:
+                return {**empty, "unseen": {"API groups": answer.get("message", str(status))}}
+            return read_network({item["name"] for item in answer["groups"]}, self._get, self._list)
+        except ClusterError as error:
+            return {**empty, "unseen": {"network": str(error)}}
+
+    def _get(self, resource: Resource, name: str, namespace: str) -> tuple[int, dict]:
+        read = {
+            "configmaps": self._core.read_namespaced_config_map,
+            "services": self._core.read_namespaced_service,
+        }[resource.plural]
+        return self._call(read, name, namespace)
+
+    def _list(self, resource: Resource, **options) -> tuple[int, dict | list]:
+        if resource.plural == "pods":
+            status, answer = self._call(self._core.list_namespaced_pod, **options)
+            return status, answer["items"] if status == 200 else answer
+        objects = self._client.CustomObjectsApi(self._api)
+        return self._pages(objects.list_cluster_custom_object, resource.group, resource.version, resource.plural)
+
     def probe(self, namespace: str) -> dict:
         """Everything above in one dict; nodes and admission are left empty where the rights for them are missing."""
         version = self.version()
@@ -206,6 +251,7 @@ class Cluster:
             "nodes": self.nodes() if ("list", "nodes") in allowed else [],
             "namespace": {"name": namespace, "exists": False, "terminating": False, "labels": {}},
             "admission": None,
+            "network": self.network(),
         }
         if ("get", "namespaces") in allowed:
             found["namespace"] = self.namespace(namespace)

@@ -8,9 +8,9 @@ import dataclasses
 from collections import Counter
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
-
-# Pod Security admission's own words. Source: k8s.io/pod-security-admission, admission.go.
-PSA_REFUSAL = "violates PodSecurity"
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission import parse_refusal
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission_remedies import refused_by, remedy_for
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_findings, network_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,23 +147,32 @@ def admission_findings(probe: dict) -> list[dict]:
                 remedy="wait until it is gone; if it stays, kubectl get namespace -o yaml names the finalizers",
             )
         ]
-    by_level = PSA_REFUSAL in admission["message"]
+    name, refusal = probe["namespace"]["name"], parse_refusal(admission["message"])
+    by_level, who = refusal.who == "psa", refused_by(refusal)
     return [
         finding(
             "cluster.admission_refused",
             severity=WARNING if by_level else BLOCKER,
             requirement="secure-workload/Requirements and Prerequisites",
-            observed=f"namespace {probe['namespace']['name']}: {admission['message']}",
+            observed=f"namespace {name}{f', refused by {who}' if who else ''}: {admission['message']}",
             expected="a privileged pod is admitted (server-side dry run)",
-            remedy="nothing: site.yml labels the namespace (role cluster)"
-            if by_level
-            else "exclude the namespace in the policy or webhook that the message names",
+            remedy="nothing: site.yml labels the namespace (role cluster)" if by_level else remedy_for(refusal, name),
         )
     ]
 
 
-def evaluate_cluster(probe: dict, cluster_hosts: dict[str, dict]) -> list[dict]:
-    """All findings of a cluster probe. Without the right to list nodes the inventory cannot be compared."""
+def evaluate_cluster(probe: dict, cluster_hosts: dict[str, dict], engine: str = "native") -> list[dict]:
+    """All findings of a cluster probe. Without the right to list nodes the inventory cannot be compared.
+
+    :param cluster_hosts: as for match_nodes, each with C(proxy_mode), kube-proxy's live mode there, empty if not known.
+    """
     found = access_findings(probe["access"]) + admission_findings(probe)
     may_list = any(item["allowed"] for item in probe["access"] if item["resource"] == "nodes")
-    return found + (inventory_findings(cluster_hosts, probe["nodes"]) if may_list else [])
+    if may_list:
+        found += inventory_findings(cluster_hosts, probe["nodes"])
+    network = network_of(probe)
+    if network:
+        hosts = {node: host for host, node in match_nodes(cluster_hosts, probe["nodes"]).items()}
+        modes = {node: cluster_hosts[host]["proxy_mode"] for node, host in hosts.items()}
+        found += network_findings(network, engine=engine, hosts=hosts, modes=modes)
+    return found

@@ -14,13 +14,16 @@ import zlib
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known, felix_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import SECURE_WORKLOAD_BITS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners import (
+    FELIX,
     SECURE_WORKLOAD,
     running_software,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import read_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters, read_packet_filters
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import Calico
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 ENGINES = ("native", "runtime_enforcer", "secure_workload")
@@ -75,6 +78,8 @@ class Node:
     probe: dict
     wanted: Wanted
     controller_epoch_s: dict | None = None
+    # What the cluster says of Felix here; None where it does not run or the cluster was not read.
+    calico: Calico | None = None
 
     @property
     def containerd(self) -> dict:
@@ -256,10 +261,21 @@ def packet_filter_findings(node: Node) -> list[dict]:
         running=running,
     )
     proxy_mode = node.probe["kube_proxy"]["mode"]
-    known = Known(running=running, proxy_mode=proxy_mode, felix=Felix(ipvs=proxy_mode == "ipvs"))
+    known = Known(running=running, proxy_mode=proxy_mode, felix=_felix(node, filters, proxy_mode))
     reserved = {SECURE_WORKLOAD: SECURE_WORKLOAD_BITS} if node.wanted.engine == "secure_workload" else {}
-    found = judge_packet_filters(Judged(filters, known, reserved))
+    fits_int32 = node.calico.fits_int32 if node.calico else True
+    found = judge_packet_filters(Judged(filters, known, reserved, fits_int32))
     return [{**item, "node": node.name} for item in found]
+
+
+def _felix(node: Node, filters: PacketFilters, proxy_mode: str) -> Felix:
+    """Felix as the cluster configures it; where it chooses the backend itself, by what it wrote on the node."""
+    ipvs = proxy_mode == "ipvs"
+    if node.calico is None:
+        return Felix(ipvs=ipvs)
+    backends = filters.backends(FELIX)
+    nftables = NATIVE in backends if backends else None
+    return felix_of(node.calico.version, node.calico.config, nftables=nftables, ipvs=ipvs)
 
 
 def _unpacked(text: str) -> str:

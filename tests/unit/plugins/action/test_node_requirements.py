@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ansible_collections.portcullis.fleet.plugins.action.node_requirements import judge
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_of
 
+from tests.unit.plugins.plugin_utils.network_samples import calico_node, felix, network
 from tests.unit.plugins.plugin_utils.probes import CLEAN_PROBE, probe_with
 
 GROUPS = {"control_plane": ["cp1"], "workers": ["w1", "w2"], "plain_hosts": ["h1"]}
@@ -64,3 +66,26 @@ def test_saved_probes_are_judged_without_an_inventory_or_a_cluster():
 
     assert [(item["id"], item["node"]) for item in found] == [("kubelet.not_healthy", "node7")]
     assert changeable == ["node7"]
+
+
+def test_what_the_cluster_says_of_felix_counts_on_the_nodes_that_run_it():
+    """Calico 3.31 takes bit 20 of its default mask; without the cluster nobody knows before its first rule."""
+    nodes = [{**item, "labels": {"os": item["name"]}} for item in CLUSTER["nodes"]]
+    calico = calico_node(
+        "v3.31.0", selector={"os": "w2"}, FELIX_CHAININSERTMODE="Append", FELIX_IPTABLESREFRESHINTERVAL="0"
+    )
+    cluster = {**CLUSTER, "nodes": nodes, "kubernetes": "v1.34.0", "network": network(calico)}
+    found, _changeable = judge(arguments(clean(*NAMES), cluster=cluster, engine="secure_workload"), GROUPS, {})
+
+    assert [(item["id"], item["node"]) for item in found] == [("packet_filter.marks_collide", "w2")]
+    assert "4291756032 (0xffcf0000)" in found[0]["remedy"]
+
+
+def test_the_api_server_decides_whether_a_mask_may_have_bit_31():
+    nodes = [{**item, "labels": {}} for item in CLUSTER["nodes"]]
+    calico = network(calico_node("v3.31.0", selector={"os": "linux"}), felix())
+    base = {**CLUSTER, "nodes": nodes, "network": calico}
+    assert network_of({**base, "kubernetes": "v1.35.2"}).fits_int32 is False
+    assert network_of({**base, "kubernetes": "v1.36.0"}).fits_int32 is True
+    assert network_of({**base, "kubernetes": ""}).fits_int32 is True
+    assert network_of({**base, "kubernetes": "v1.36.0"}).calico_on("w1") is None

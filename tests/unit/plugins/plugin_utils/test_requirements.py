@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import packed
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_install import read_objects
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import Calico
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import Node, Wanted, version_tuple
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import (
     CHECKS,
@@ -14,6 +16,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements impo
     probe_fault,
 )
 
+from .netfilter_samples import base_chain, ruleset
+from .network_samples import calico_node, felix
 from .probes import BUSYBOX, CLEAN_PROBE, probe_with
 
 WANTED = Wanted(engine="native", registry_config_path="/etc/containerd/certs.d", images=(BUSYBOX,))
@@ -248,6 +252,72 @@ def test_mark_bits_of_secure_workload_count_for_its_engine():
     (found,) = evaluate_node(for_it)
     assert (found["id"], found["severity"]) == ("packet_filter.marks_collide", "blocker")
     assert "0x100000" in found["observed"]
+
+
+def with_calico(probe: dict, version: str, *, fits_int32: bool = True, engine: str = "secure_workload", **spec) -> Node:
+    """A node on which the cluster runs this Calico with these settings."""
+    install = read_objects([calico_node(version), felix(**spec)])
+    calico = Calico(install.version, install.effective(), fits_int32)
+    wanted = dataclasses.replace(WANTED, engine=engine)
+    return dataclasses.replace(node_of(probe, wanted=wanted), calico=calico)
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "mode", "words"),
+    [
+        ("v3.31.0", {}, "iptables", "0x100000"),
+        ("v3.31.0", {"wireguardEnabled": True}, "iptables", "0x300000"),
+        ("v3.27.0", {"wireguardEnabled": True}, "iptables", "0x100000"),
+        ("v3.27.0", {}, "ipvs", "0x300000"),
+        ("v3.27.0", {"bpfEnabled": True}, "iptables", "0x300000"),
+    ],
+    ids=["3.30 and later", "WireGuard", "3.17 with WireGuard", "IPVS", "eBPF"],
+)
+def test_the_bits_of_felix_are_those_of_its_version_and_settings(version, spec, mode, words):
+    (found,) = evaluate_node(with_calico(probe_with(kube_proxy__mode=mode), version, **spec))
+
+    assert (found["id"], found["severity"]) == ("packet_filter.marks_collide", "blocker")
+    assert words in found["observed"]
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "engine"),
+    [
+        ("v3.27.0", {}, "secure_workload"),
+        ("v3.31.0", {"iptablesMarkMask": 0x7FCF0000}, "secure_workload"),
+        ("v3.31.0", {}, "native"),
+    ],
+    ids=["bits 16 to 19", "a mask that keeps clear", "an engine without marks"],
+)
+def test_a_felix_that_keeps_clear_is_not_accused(version, spec, engine):
+    assert evaluate_node(with_calico(probe_with(), version, engine=engine, **spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("fits_int32", "words"),
+    [(True, "iptablesMarkMask: 2144272384 (0x7fcf0000)"), (False, "iptablesMarkMask: 4291756032 (0xffcf0000)")],
+)
+def test_the_mask_that_is_proposed_can_be_written(fits_int32, words):
+    (found,) = evaluate_node(with_calico(probe_with(), "v3.31.0", fits_int32=fits_int32))
+
+    assert words in found["remedy"]
+
+
+def test_where_felix_chooses_its_dataplane_its_own_rules_tell_which_mask_counts():
+    """Calico 3.32 follows kube-proxy by itself."""
+    rules = ruleset(
+        {"table": {"family": "ip", "name": "calico"}},
+        base_chain("calico", "filter-cali-FORWARD", "forward", family="ip"),
+    )
+    probe = probe_with(
+        packet_filter_rules__nft_json=[packed(rules)],
+        packet_filter_rules__programs=["calico-felix", "kubelet", "kube-proxy"],
+        kube_proxy__mode="nftables",
+    )
+    (found,) = evaluate_node(with_calico(probe, "v3.32.0", nftablesMarkMask=0xFFFF0000))
+
+    assert found["id"] == "packet_filter.marks_collide"
+    assert "nftablesMarkMask: 2144272384" in found["remedy"]
 
 
 def test_a_probe_of_before_the_rules_were_read_is_judged_without_them():
