@@ -1,0 +1,224 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The clauses of the three requirement texts: what checks each, or why nothing does.
+
+The texts are not part of the collection; a clause is named by document and heading and quoted in a few words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+CALICO = "calico"
+SECURE_WORKLOAD = "secure-workload"
+RUNTIME_ENFORCER = "runtime-enforcer"
+
+NOT_YET = "not checked yet"
+NO_AGENT_YET = "not checked yet: this version does not look at an installed Runtime Enforcer"
+WINDOWS_NOT_YET = "not checked yet: node_probe reads Linux nodes only"
+NO_DEMAND = "demands nothing of a node or cluster: "
+
+
+@dataclasses.dataclass(frozen=True)
+class Clause:
+    """One demand of a text. Either C(checks) names what looks at it, or C(reason) says why nothing does.
+
+    Both are set where a check sees a part of it; then C(reason) says what it does not see.
+    """
+
+    document: str
+    heading: str
+    quote: str
+    checks: tuple[str, ...] = ()
+    reason: str = ""
+
+
+_NODE = "Node Requirements"
+_NETWORK = "Network requirements"
+_MODULES = "Node Requirements"
+_PREREQUISITES = "Requirements and Prerequisites"
+_ENFORCEMENT = "Requirements for Policy Enforcement"
+_IMAGE = ("image.missing",)
+_CONFIG_PATH = (
+    "containerd.config_path",
+    "containerd.config_invalid",
+    "containerd.config_not_loaded",
+    "containerd.cri_not_serving",
+    "containerd.mirrors_present",
+    "containerd.version",
+)
+_FLAT = "not checked yet: the addresses that pods see are not compared; only kube-proxy's masqueradeAll is found"
+
+CALICO_CLAUSES = (
+    Clause(CALICO, _NODE, "x86-64, arm64, ppc64le, or s390x", ("node.architecture",)),
+    Clause(CALICO, _NODE, "Calico must be able to manage cali* interfaces on the host", (), NOT_YET),
+    Clause(
+        CALICO, _NODE, "When IPIP is enabled (the default), Calico also needs to be able to manage tunl*", (), NOT_YET
+    ),
+    Clause(CALICO, _NODE, "needs to be able to manage the vxlan.calico interface", (), NOT_YET),
+    Clause(CALICO, _NODE, "Linux kernel 3.10 or later with required dependencies", ("node.kernel",)),
+    Clause(
+        CALICO,
+        _NODE,
+        "The following distributions have the required kernel",
+        (),
+        NO_DEMAND + "examples that work; the kernel is checked, not its distribution",
+    ),
+    Clause(
+        CALICO,
+        _NODE,
+        "comes with Firewalld installed or another iptables manager, it should be disabled",
+        (
+            "node.unseen",
+            "packet_filter.incompatible_table",
+            "packet_filter.other_manager",
+            "packet_filter.policy_bypassed",
+            "packet_filter.rules_unseen",
+            "packet_filter.second_filter",
+            "packet_filter.stale",
+        ),
+    ),
+    Clause(CALICO, "key/value store", "requires an accessible key/value store for all Calico components", (), NOT_YET),
+    Clause(
+        CALICO,
+        _NETWORK,
+        "Ensure that your hosts and firewalls allow the necessary traffic",
+        (),
+        "not checked yet: no traffic between nodes is tried",
+    ),
+    Clause(CALICO, "Privileges", "Calico has the privilege CAP_SYS_ADMIN", (), NOT_YET),
+    Clause(CALICO, "Privileges", "requires that the kubelet be allowed to run privileged containers", (), NOT_YET),
+    Clause(CALICO, "Supported versions", "We tested Calico v3.25 with the following Kubernetes versions", (), NOT_YET),
+    Clause(CALICO, "Plug-in", "The kubelet must be configured to use CNI networks", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Kubernetes Requirements",
+        "The kubelet must be configured",
+        ("kubelet.not_healthy",),
+        "not checked yet: kubelet's arguments; whether it runs and is healthy is",
+    ),
+    Clause(CALICO, "Other network providers", "Calico must be the only network provider in each cluster", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Supported kube-proxy modes",
+        "Calico supports the following kube-proxy modes",
+        ("kube_proxy.mode_unknown", "packet_filter.backends_differ", "packet_filter.stale"),
+    ),
+    Clause(CALICO, "Supported kube-proxy modes", "Requires Kubernetes >=v1.9.3", (), NOT_YET),
+    Clause(
+        CALICO, "IP address pool configuration", "cannot overlap with any other IP range on the network", (), NOT_YET
+    ),
+    Clause(CALICO, "Application layer policy requirements", "MutatingAdmissionWebhook enabled", (), NOT_YET),
+    Clause(CALICO, "Application layer policy requirements", "for Istio v1.9 or v1.10", (), NOT_YET),
+    Clause(CALICO, _MODULES, "matching criteria: set,rpfilter, addrtype, comment,conntrack", (), NOT_YET),
+    Clause(CALICO, _MODULES, "actions: REJECT, ACCEPT, DELETE, REGISTER", (), NOT_YET),
+    Clause(CALICO, _MODULES, "Support of IP sets", (), NOT_YET),
+    Clause(CALICO, _MODULES, "Support for Netfilter Conntrack compiled in", (), NOT_YET),
+    Clause(CALICO, _MODULES, "IPVS support if using kube-proxy in IPVS mode", (), NOT_YET),
+    Clause(CALICO, _MODULES, "Support IPIP, VXLAN, Wireguard", (), NOT_YET),
+    Clause(CALICO, _MODULES, "eBPF (including tc link support) and XDP", (), NOT_YET),
+)
+
+SECURE_WORKLOAD_CLAUSES = (
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "Operating system support information is available", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "requires Kubernetes or OpenShift administrator credentials",
+        ("cluster.access_denied",),
+    ),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "entities are created in the tetration namespace",
+        ("cluster.namespace_terminating",),
+        "the namespace is made by the run itself, role cluster",
+    ),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "security policies must permit privileged mode pods",
+        ("cluster.admission_refused",),
+    ),
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "busybox:1.33 images must either be preinstalled", _IMAGE),
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "if the config_path is not set, modify your config.toml", _CONFIG_PATH),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "Restart the containerd daemon.",
+        ("containerd.binary_replaced", "containerd.config_not_loaded", "containerd.missing"),
+        "the restart is done by the run itself, role containerd",
+    ),
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "toleration flag can be used to pass in a toleration", (), NOT_YET),
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "For Windows worker nodes", (), WINDOWS_NOT_YET),
+    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "IPVS-based kube-proxy mode is not supported for OpenShift", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "configured with the Preserve Rules option that is enabled",
+        (),
+        "cannot be checked on a node because the agent's profile is kept by the Secure Workload server",
+    ),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "Provide flat address space (IP network) between all nodes and pods",
+        ("packet_filter.masquerade_all",),
+        _FLAT,
+    ),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "Not interfere with Linux iptables rules or marks",
+        ("packet_filter.displaced", "packet_filter.marks_collide"),
+    ),
+    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "The following CNI plug-ins are tested", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "ChainInsertMode: Append",
+        ("packet_filter.displaced",),
+        "not checked yet: the settings themselves; the order of the live rules that they lead to is",
+    ),
+    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "All other options use their default values", (), NOT_YET),
+)
+
+RUNTIME_ENFORCER_CLAUSES = tuple(
+    Clause(RUNTIME_ENFORCER, heading, quote, (), NO_AGENT_YET)
+    for heading, quote in (
+        ("Run more than one controller replica", "Set controller.replicas to 2 or more"),
+        ("Add a PodDisruptionBudget for the controller", "Set controller.pdb.enabled to true"),
+        ("Schedule the controller", "spread controller replicas across different nodes"),
+        ("Set controller resources", "controller.resources defaults to a Guaranteed 250m CPU and 256Mi memory"),
+        ("Agent", "Plan the agent scheduling before you taint nodes"),
+        ("Tolerate tainted nodes", "Add a toleration so that the agent runs on tainted nodes too"),
+        ("Restrict node selection", "Make sure that the selector still matches every node that runs workloads"),
+        ("Set agent resources", "agent.resources defaults to a Guaranteed 250m CPU and 256Mi memory"),
+        ("Agent security context", "The agent needs hostPID: true and four Linux capabilities"),
+        ("Agent security context", "Keep the Runtime Enforcer namespace at the privileged level"),
+        ("PriorityClass", "New pods that name the deleted class do not start"),
+        ("Telemetry", "point Runtime Enforcer at an OpenTelemetry collector"),
+        ("Restrict the learning scope", "restrict the selector to the namespaces that you onboard"),
+        ("Keep the debugger off", "Keep it off in production"),
+        ("Require the agent before a workload starts", "needs containerd 2.2 or later, or CRI-O 1.34 or later"),
+    )
+)
+
+CLAUSES = CALICO_CLAUSES + SECURE_WORKLOAD_CLAUSES + RUNTIME_ENFORCER_CLAUSES
+
+# Where a text is wrong: what it says, what is so.
+CORRECTIONS = (
+    (CALICO, "actions: REJECT, ACCEPT, DELETE, REGISTER", "mistranslated: REJECT, ACCEPT, DROP, LOG"),
+    (
+        SECURE_WORKLOAD,
+        "IptablesRefreshInterval: 0",
+        'the string "0s" in a FelixConfiguration; the number 0 in the environment and in felix.cfg, where "0s" does '
+        "not parse and the default is used",
+    ),
+    (SECURE_WORKLOAD, "Preserve Rules", "Linux only: Windows pods need WFP with Preserve Rules off"),
+    (
+        SECURE_WORKLOAD,
+        'config_path = "/etc/containerd/certs.d"',
+        "on Windows a Windows path, such as C:\\ProgramData\\containerd\\certs.d",
+    ),
+)
