@@ -8,17 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / ".collections"))
 
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.clauses import (  # noqa: E402
-    CLAUSES,
-    CORRECTIONS,
-    Clause,
-)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS, Check  # noqa: E402
+
+from tools.clause_table import CLAUSES, CORRECTIONS, Clause  # noqa: E402
 
 PAGE = ROOT / "docs" / "requirements.md"
 INTRODUCTION = """\
 # What the requirement texts ask for, and what checks it
-Written by `python -m tools.clauses` from `plugin_utils/clauses.py` and the table of checks; edit those, not this page.
+Written by `python -m tools.clauses` from `tools/clause_table.py` and the table of checks; edit those, not this page.
 """
 
 

@@ -102,11 +102,21 @@ CALICO_CLAUSES = (
         CALICO,
         "Supported kube-proxy modes",
         "Calico supports the following kube-proxy modes",
-        ("kube_proxy.mode_unknown", "packet_filter.backends_differ", "packet_filter.stale"),
+        (
+            "kube_proxy.mode_unknown",
+            "kube_proxy.mode_differs",
+            "calico.nftables_version",
+            "packet_filter.backends_differ",
+            "packet_filter.stale",
+        ),
     ),
     Clause(CALICO, "Supported kube-proxy modes", "Requires Kubernetes >=v1.9.3", (), NOT_YET),
     Clause(
-        CALICO, "IP address pool configuration", "cannot overlap with any other IP range on the network", (), NOT_YET
+        CALICO,
+        "IP address pool configuration",
+        "cannot overlap with any other IP range on the network",
+        ("calico.pool_overlaps",),
+        "not checked yet: ranges of the network that neither the cluster nor its nodes name",
     ),
     Clause(CALICO, "Application layer policy requirements", "MutatingAdmissionWebhook enabled", (), NOT_YET),
     Clause(CALICO, "Application layer policy requirements", "for Istio v1.9 or v1.10", (), NOT_YET),
@@ -125,7 +135,7 @@ SECURE_WORKLOAD_CLAUSES = (
         SECURE_WORKLOAD,
         _PREREQUISITES,
         "requires Kubernetes or OpenShift administrator credentials",
-        ("cluster.access_denied",),
+        ("cluster.access_denied", "cluster.unseen"),
     ),
     Clause(
         SECURE_WORKLOAD,
@@ -151,7 +161,12 @@ SECURE_WORKLOAD_CLAUSES = (
     ),
     Clause(SECURE_WORKLOAD, _PREREQUISITES, "toleration flag can be used to pass in a toleration", (), NOT_YET),
     Clause(SECURE_WORKLOAD, _PREREQUISITES, "For Windows worker nodes", (), WINDOWS_NOT_YET),
-    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "IPVS-based kube-proxy mode is not supported for OpenShift", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "IPVS-based kube-proxy mode is not supported for OpenShift",
+        ("kube_proxy.openshift_ipvs",),
+    ),
     Clause(
         SECURE_WORKLOAD,
         _ENFORCEMENT,
@@ -177,10 +192,16 @@ SECURE_WORKLOAD_CLAUSES = (
         SECURE_WORKLOAD,
         _ENFORCEMENT,
         "ChainInsertMode: Append",
-        ("packet_filter.displaced",),
-        "not checked yet: the settings themselves; the order of the live rules that they lead to is",
+        (
+            "felix.chain_insert_mode",
+            "felix.refresh_interval",
+            "felix.fatal",
+            "felix.overridden",
+            "felix.without_effect",
+            "packet_filter.displaced",
+        ),
     ),
-    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "All other options use their default values", (), NOT_YET),
+    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "All other options use their default values", ("felix.not_default",)),
 )
 
 RUNTIME_ENFORCER_CLAUSES = tuple(

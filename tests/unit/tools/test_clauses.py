@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.clauses import CLAUSES, Clause
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS
 
+from tools.clause_table import CLAUSES, Clause
 from tools.clauses import PAGE, render
 
-ROOT = Path(__file__).parents[4]
-SOURCES = "".join(
-    path.read_text(encoding="utf-8")
-    for path in (ROOT / "plugins" / "plugin_utils").glob("*.py")
-    if path.name != "clauses.py"
-)
+ROOT = Path(__file__).parents[3]
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins" / "plugin_utils").glob("*.py"))
 HEADINGS = {f"{clause.document}/{clause.heading}" for clause in CLAUSES}
 
 
