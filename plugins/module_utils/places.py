@@ -22,7 +22,7 @@ def complain_places(paths, config_path):
     :param paths: of files that are to be written or removed.
     :param config_path: the registry directory that becomes effective, empty or None for none.
     """
-    mounts = mount_points(read_text("/proc/self/mountinfo") or "")
+    mounts = read_mounts()
     for path in map(os.path.realpath, paths):
         if reason := complain_directory(os.path.dirname(path), path) or complain_file(path, mounts):
             return reason
@@ -75,6 +75,11 @@ def complain_flags(path):
     )
 
 
+def read_mounts():
+    """Return the mount points of this process."""
+    return mount_points(read_text("/proc/self/mountinfo") or "")
+
+
 def mount_points(mountinfo):
     """Return the mount points of a text of proc(5) mountinfo, whose field 5 has octal escapes."""
     fields = [line.split(" ") for line in mountinfo.splitlines()]
@@ -84,7 +89,8 @@ def mount_points(mountinfo):
 
 
 def mount_of(path):
-    """Return the mount point that a directory is below."""
-    while not os.path.ismount(path):
+    """Return the mount point that a directory is at or below; a bind mount looks like no mount to C(ismount)."""
+    mounts = read_mounts()
+    while path not in mounts and path != "/":
         path = os.path.dirname(path)
     return path
