@@ -222,7 +222,8 @@ def node_that_goes_away(fleet: Fleet):
     fleet.shell(
         "w1",
         f"mkdir -p {DROP_INS} && cat > {DROP_INS}/50-test.conf <<'END'\n[Service]\n"
-        "ExecStartPost=/usr/bin/systemd-run --on-active=25 /bin/systemctl start ssh\n"
+        # A timer may be a minute late otherwise (systemd.timer(5), AccuracySec).
+        "ExecStartPost=/usr/bin/systemd-run --on-active=25 --timer-property=AccuracySec=1s /bin/systemctl start ssh\n"
         "ExecStartPost=/bin/systemctl kill --kill-who=all --signal=KILL ssh\n"
         "ExecStartPost=/bin/systemctl stop ssh\nEND\nsystemctl daemon-reload",
     )
