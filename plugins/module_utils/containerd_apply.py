@@ -8,7 +8,6 @@ was proven. A run that was killed leaves it unfinished, and the next run proves 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import time
@@ -16,7 +15,7 @@ import time
 from .containerd_log import telling_lines
 from .containerd_node import active_dependents, ask_cri, find_daemon, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
-from .files import ContentChanged, Snapshot, read_snapshot, restore, sha256, write_atomic
+from .files import ContentChanged, Snapshot, decoded, encoded, read_snapshot, restore, sha256, write_atomic
 from .host import run_command
 from .journal import BEGUN, COMMITTED, Journal
 
@@ -58,7 +57,7 @@ def apply(plan, journal=None):
 def change(journal, writes, note, result):
     """Write, restart, prove, commit; or put back."""
     snapshots = [read_snapshot(item["path"]) for item in writes]
-    contents = [None if item["content"] is None else base64.b64decode(item["content"]) for item in writes]
+    contents = [decoded(item["content"]) for item in writes]
     planned = {
         snapshot.path: "" if content is None else sha256(content) for snapshot, content in zip(snapshots, contents)
     }
@@ -354,8 +353,3 @@ def follow(snapshot, steps):
         if after == snapshot.sha256:
             snapshot = before
     return snapshot
-
-
-def encoded(content):
-    """Return bytes in base64 text, None as None."""
-    return None if content is None else base64.b64encode(content).decode("ascii")

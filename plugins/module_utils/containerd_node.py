@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import base64
 import fnmatch
 import functools
 import json
@@ -15,7 +14,7 @@ import struct
 
 from .containerd_toml import ScanError, decode_string, scan, strings_in
 from .cri import CriClient, CriError
-from .files import read_snapshot
+from .files import decoded, encoded, read_snapshot
 from .host import SEARCH_PATH, flag_value, parse_os_release, parse_units, read_text, run_command
 
 DEFAULT_CONFIG = "/etc/containerd/config.toml"
@@ -119,7 +118,7 @@ def read_sources(config_file):
         {
             "path": path,
             "real_path": snapshot.path,
-            "content": None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii"),
+            "content": encoded(snapshot.content),
         }
         for path, snapshot in snapshots
     ]
@@ -248,7 +247,7 @@ def read_files(config_file):
             continue
         seen.add(path)
         snapshot = read_snapshot(path)
-        content = None if snapshot.content is None else base64.b64encode(snapshot.content).decode("ascii")
+        content = encoded(snapshot.content)
         files.append({"path": path, "real_path": snapshot.path, "sha256": snapshot.sha256, "content": content})
         for pattern in imports_in(snapshot.content):
             if "*" in pattern and not os.path.isabs(pattern):
@@ -262,7 +261,7 @@ def registry_keys(files):
     """Return the registry directories that the files name, and whether they have mirrors or registry TLS."""
     named, legacy = set(), False
     for item in files:
-        document = scanned(base64.b64decode(item["content"] or ""))
+        document = scanned(decoded(item["content"]) or b"")
         if document is None:
             continue
         keys = [(entry.path, entry) for entry in document.entries] + [
@@ -313,7 +312,7 @@ def socket_of(files):
     """Return the socket that the files configure, empty when none does; the last file wins."""
     found = ""
     for item in files:
-        document = scanned(base64.b64decode(item["content"] or ""))
+        document = scanned(decoded(item["content"]) or b"")
         if document is None:
             continue
         for path in (("grpc", "address"), ("plugins", "io.containerd.server.v1.grpc", "address")):

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 
-from .containerd_apply import encoded, undo_changes, undo_record
+from .containerd_apply import undo_changes, undo_record
 from .containerd_node import registry_keys
-from .files import read_snapshot
+from .files import encoded, read_snapshot
 
 FILE_NAME = "hosts.toml"
 DEFAULT_NAMESPACE = "_default"

@@ -11,7 +11,6 @@ in the sandbox's copy of the files before the daemon starts, after C(config dump
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import subprocess
@@ -24,6 +23,7 @@ from .containerd_log import telling_lines
 from .containerd_node import DEFAULT_CONFIG, DEFAULT_SOCKET, find_binary, find_daemon, loaded_config_path, read_files
 from .containerd_toml import decode_string, scan, strings_in
 from .cri import CriClient, CriError
+from .files import decoded
 from .host import SEARCH_PATH, flag_value
 from .sandbox import SandboxError, cover, run_in_copies
 
@@ -100,10 +100,7 @@ def validate_plan(plan, mode):
     argv, environment = command_of(pid, find_binary(pid))
     if config_file(argv) != note["config_file"]:
         argv = [argv[0], "--config", note["config_file"]]
-    files = {
-        item["path"]: None if item["content"] is None else base64.b64decode(item["content"])
-        for item in plan["writes"] + plan.get("rendered", [])
-    }
+    files = {item["path"]: decoded(item["content"]) for item in plan["writes"] + plan.get("rendered", [])}
     tried = validate(argv, environment, files, config_path=note["config_path"], boot=mode == "daemon")
     if reason := unproven(plan, tried):
         raise ApplyError(f"{reason}; nothing was changed", changed=False)
@@ -150,7 +147,7 @@ def validate(argv, environment, files, *, config_path=None, boot=True, timeout_s
     deadline = time.monotonic() + timeout_s - ANSWER_S
     # What the daemon reads now goes with the copy: a file may be in a place that a copy does not share.
     live = read_files(config_file(argv))["files"]
-    present = {item["path"]: base64.b64decode(item["content"]) for item in live if item["sha256"]}
+    present = {item["path"]: decoded(item["content"]) for item in live if item["sha256"]}
     trials = [
         lambda placed=placed: trial(argv, environment, placed, boot, deadline)
         for placed in (present, {**present, **files})
@@ -277,7 +274,7 @@ def config_file(argv):
 def empty_cgroup_path(path):
     """Empty C([cgroup] path) in the sandbox's copy of a main file and its imports."""
     for item in read_files(path)["files"]:
-        text = base64.b64decode(item["content"] or "").decode("utf-8")
+        text = (decoded(item["content"]) or b"").decode("utf-8")
         entry = scan(text).find(CGROUP_PATH)
         if entry:
             put(item["path"], (text[: entry.value_start] + '""' + text[entry.value_end :]).encode("utf-8"))

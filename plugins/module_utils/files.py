@@ -9,6 +9,7 @@ linked configuration stays a link.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import hashlib
@@ -207,3 +208,13 @@ def _xattrs(target):
             return {}
         raise
     return {name: os.getxattr(target, name) for name in names if name not in _XATTRS_OF_CONTENT}
+
+
+def encoded(content):
+    """Return a file's bytes as base64 text, as which they travel in JSON; None, for no file, stays None."""
+    return None if content is None else base64.b64encode(content).decode("ascii")
+
+
+def decoded(text):
+    """Return the bytes of base64 text, None for None."""
+    return None if text is None else base64.b64decode(text)

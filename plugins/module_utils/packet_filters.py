@@ -82,6 +82,11 @@ def packed(text):
     return base64.b64encode(zlib.compress(text.encode("utf-8"))).decode("ascii")
 
 
+def unpacked(text):
+    """Return what C(packed) was given."""
+    return zlib.decompress(base64.b64decode(text)).decode("utf-8")
+
+
 def running_programs():
     """Return the sorted names of the programs that run; arguments, which may hold secrets, are left out."""
     found = set()

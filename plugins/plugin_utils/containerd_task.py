@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from ansible.module_utils.common.validation import check_type_int, check_type_li
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.containerd_registries import FILE_NAME
-from ..module_utils.files import sha256
+from ..module_utils.files import decoded, encoded, sha256
 from ..module_utils.image_reference import parse_reference
 from .containerd_effective import parse_version
 from .containerd_files import Write
@@ -95,7 +94,7 @@ class ConfigTask:
         self.validate = arguments.get("validate", "daemon")
         self.health_timeout = check_type_int(arguments.get("health_timeout", 60))
         self.state = arguments.get("state", "present")
-        self.files = {item["path"]: _decode(item["content"]) for item in facts["files"]}
+        self.files = {item["path"]: decoded(item["content"]) for item in facts["files"]}
         self.daemon = parse_version(facts["version"])
         options = Options(
             registry_config_path=arguments.get("registry_config_path"),
@@ -116,11 +115,11 @@ class ConfigTask:
         )
         self.source = None
         if boolean(arguments.get("allow_owner_source", False)):
-            self._use_source({item["path"]: _decode(item["content"]) for item in facts["sources"]})
+            self._use_source({item["path"]: decoded(item["content"]) for item in facts["sources"]})
         self.plan = self._plan(options) if self.daemon else Plan()
         self._keep_off_registry_directories()
         self.secrets = set().union(*(find_secrets(content) for content in self._contents()))
-        sources = [_decode(item["content"]) for item in facts["sources"]]
+        sources = [decoded(item["content"]) for item in facts["sources"]]
         self.secrets |= set().union(*map(find_yaml_secrets, [*sources, *self._written()]))
         if not self.daemon:
             self.plan.refuse(
@@ -165,7 +164,7 @@ class ConfigTask:
                 "take the setting out by hand; the journal on the node has every previous content",
             )
         restored = {
-            item["path"]: Write(item["path"], _decode(item["current"]), _decode(item["content"]))
+            item["path"]: Write(item["path"], decoded(item["current"]), decoded(item["content"]))
             for item in undo["files"]
         }
         real = {item["path"]: item["real_path"] for item in self.facts["files"]}
@@ -303,12 +302,12 @@ class ConfigTask:
                 {
                     "path": write.path,
                     "expected_sha256": _digest(write.before),
-                    "content": _encode(write.after),
+                    "content": encoded(write.after),
                     "mode": write.mode,
                 }
                 for write in self.plan.writes
             ],
-            "rendered": [{"path": write.path, "content": _encode(write.after)} for write in self.plan.rendered],
+            "rendered": [{"path": write.path, "content": encoded(write.after)} for write in self.plan.rendered],
             "note": {
                 "unit": self.facts["unit_name"],
                 "socket": self.facts["socket"],
@@ -367,17 +366,9 @@ def _registries(facts: dict) -> dict[str, dict[str, HostsDirectory]]:
 
 def _registry(item: dict) -> HostsDirectory:
     return HostsDirectory(
-        tuple(item["names"]), _decode(item["content"]), item["origin"], _decode(item["former"]), tuple(item["made"])
+        tuple(item["names"]), decoded(item["content"]), item["origin"], decoded(item["former"]), tuple(item["made"])
     )
 
 
 def _digest(content: bytes | None) -> str:
     return "" if content is None else sha256(content)
-
-
-def _decode(content: str | None) -> bytes | None:
-    return None if content is None else base64.b64decode(content)
-
-
-def _encode(content: bytes | None) -> str | None:
-    return None if content is None else base64.b64encode(content).decode("ascii")

@@ -7,11 +7,10 @@ A predicate says what it found, or returns None. Nothing here talks to a node.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import re
-import zlib
 
+from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import unpacked
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known, felix_of
@@ -255,9 +254,9 @@ def packet_filter_findings(node: Node) -> list[dict]:
         return []
     running = running_software(rules["programs"], rules["units"])
     filters = read_packet_filters(
-        saves=map(_unpacked, rules["saves"]),
-        nft_json="".join(map(_unpacked, rules["nft_json"])),
-        ip_rules=map(_unpacked, rules["ip_rules"]),
+        saves=map(unpacked, rules["saves"]),
+        nft_json="".join(map(unpacked, rules["nft_json"])),
+        ip_rules=map(unpacked, rules["ip_rules"]),
         running=running,
     )
     proxy_mode = node.probe["kube_proxy"]["mode"]
@@ -276,10 +275,6 @@ def _felix(node: Node, filters: PacketFilters, proxy_mode: str) -> Felix:
     backends = filters.backends(FELIX)
     nftables = NATIVE in backends if backends else None
     return felix_of(node.calico.version, node.calico.config, nftables=nftables, ipvs=ipvs)
-
-
-def _unpacked(text: str) -> str:
-    return zlib.decompress(base64.b64decode(text)).decode("utf-8")
 
 
 def packet_filter_rules_unseen(node: Node) -> str | None:

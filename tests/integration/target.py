@@ -69,6 +69,10 @@ class Target:
     def config(self) -> str:
         return self.sh(f"cat {CONFIG}")
 
+    def registry_plugin(self) -> str:
+        """The plugin whose table holds the registry settings in the node's file."""
+        return "io.containerd." + ("cri.v1.images" if "cri.v1.images" in self.config() else "grpc.v1.cri")
+
     def daemon_pid(self) -> str:
         return self.sh("systemctl show -p MainPID --value containerd").strip()
 

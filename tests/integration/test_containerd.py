@@ -220,7 +220,7 @@ def test_a_restart_that_is_due(target):
 
 def test_a_dead_cri_is_repaired(target):
     """#5306, #7844, #12612: the daemon is up and CRI dead because of mirrors beside config_path."""
-    plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")
+    plugin = target.registry_plugin()
     dead = f'\n[plugins."{plugin}".registry]\nconfig_path = "{DIRECTORY}"\n'
     dead += f'[plugins."{plugin}".registry.mirrors."docker.io"]\nendpoint = ["https://m.example"]\n'
     target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=dead)
@@ -293,7 +293,7 @@ def test_a_run_that_is_killed_at_any_step(target, delay):
 @pytest.mark.once("debian")
 def test_no_credential_is_shown_at_the_highest_verbosity(target):
     """Neither in the clear nor in base64, as which the files come from the node; the journal is root's alone."""
-    plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")
+    plugin = target.registry_plugin()
     auth = f'\n[plugins."{plugin}".registry.configs."r.example".auth]\npassword = "hunter22hunter22"\n'
     target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=auth)
     argv = [str(ANSIBLE), NODE, "-i", str(target.lab.inventory_path), "-vvvv", "--diff", "-m"]
@@ -313,7 +313,7 @@ def test_no_credential_is_shown_at_the_highest_verbosity(target):
 
 def test_mirrors_are_converted_and_given_back(target):
     """The tables become hosts.toml files, CRI serves with them, and the undo leaves nothing behind."""
-    plugin = "io.containerd." + ("cri.v1.images" if "cri.v1.images" in target.config() else "grpc.v1.cri")
+    plugin = target.registry_plugin()
     mirrors = f'\n[plugins."{plugin}".registry.mirrors."docker.io"]\nendpoint = ["https://m.example"]\n'
     target.lab.ssh(NODE, ["tee", "-a", CONFIG], stdin=mirrors)
     target.sh("systemctl restart containerd")

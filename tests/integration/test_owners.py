@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.integration.target import ANSIBLE, BUSYBOX
 from tests.lab.topology import Node
 
 NODE = "owned"
 LINE = "2.2"
-ANSIBLE = Path(sys.executable).with_name("ansible")
 STUB = Path(__file__).with_name("owner_stub.py")
-BUSYBOX = "docker.io/library/busybox:1.33"
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
 MICROK8S = "/var/snap/microk8s/7000/args"
 NRI_SOCKET = "grep -c /run/nri/nri.sock /proc/net/unix || true"
