@@ -14,8 +14,8 @@ description:
   - Reads the nodes and the version of a cluster, asks by SelfSubjectAccessReview for exactly the rights that a run
     uses, and by a server-side dry run whether a privileged pod would be admitted in a namespace.
   - Reads what decides Calico and kube-proxy too, the DaemonSets that run them, the ConfigMaps that these read, Calico's
-    settings and pools, the ranges of services, and the C(Network) of OpenShift. What may not be read is named in the
-    result and is no error.
+    settings and pools, the ranges of services, and the C(Network) of OpenShift; and where the API servers really
+    listen. What may not be read is named in the result and is no error.
   - Reads no Secret. Of a container's variables only those of Felix and Calico are kept, and neither annotations nor a
     kubeconfig.
   - Runs on the controller. Needs the Python library C(kubernetes) there.
@@ -79,6 +79,15 @@ cluster:
         not asked, since the namespace does not exist or the right is missing.
       type: dict
       sample: {"admitted": true, "message": ""}
+    api_server:
+      description: Where the API servers listen, from Service C(kubernetes) and its endpoints. Ports are null and the
+        list is empty where they may not be read.
+      type: dict
+      sample: {"service_port": 443, "target_port": 6443, "endpoints": [{"address": "10.0.0.10", "port": 6443}]}
+    unseen:
+      description: What could not be read beside the network, with the API server's words.
+      type: dict
+      sample: {"endpointslices": "endpointslices.discovery.k8s.io is forbidden"}
     network:
       description: What decides Calico and kube-proxy. Empty lists are what the cluster does not have.
       type: dict

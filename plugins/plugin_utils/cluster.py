@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable
 
 import yaml
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import Resource, read_network
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import read_network
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import Reader, Resource
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY, read_survey
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 REQUEST_TIMEOUT_S = 15
@@ -212,49 +215,77 @@ class Cluster:
         status, answer = self._call(create_pod, namespace, privileged_pod(namespace), dry_run="All")
         return {"admitted": status == 200, "message": "" if status == 200 else answer.get("message", str(status))}
 
-    def network(self) -> dict:
+    def reader(self) -> Reader:
+        """What reads objects by kind; that the API groups cannot be read is noted as unseen."""
+        reader = Reader(self._get, self._list)
+        try:
+            status, answer = self._call(self._client.ApisApi(self._api).get_api_versions)
+        except ClusterError as error:
+            status, answer = 0, {"message": str(error)}
+        if status != 200:
+            reader.unseen["API groups"] = answer.get("message", str(status))
+        reader.groups |= {item["name"] for item in answer.get("groups") or []}
+        return reader
+
+    def network(self, reader: Reader) -> dict:
         """What decides Calico and kube-proxy, as cluster_objects.read_network tells it.
 
         Never an error: what the API server does not answer is in C(unseen).
         """
         empty = {"calico": [], "kube_proxy": [], "service_ranges": []}
         try:
-            status, answer = self._call(self._client.ApisApi(self._api).get_api_versions)
-            if status != 200:
-                return {**empty, "unseen": {"API groups": answer.get("message", str(status))}}
-            return read_network({item["name"] for item in answer["groups"]}, self._get, self._list)
+            return read_network(reader) if reader.groups else {**empty, "unseen": reader.unseen}
         except ClusterError as error:
             return {**empty, "unseen": {"network": str(error)}}
 
+    def survey(self, reader: Reader, namespace: str) -> dict:
+        """What cluster_survey.read_survey tells; never an error."""
+        try:
+            return read_survey(reader, namespace)
+        except ClusterError as error:
+            return {**EMPTY_SURVEY, "unseen": {"cluster": str(error)}}
+
     def _get(self, resource: Resource, name: str, namespace: str) -> tuple[int, dict]:
+        if resource.group:
+            read = self._client.CustomObjectsApi(self._api).get_namespaced_custom_object
+            return self._call(read, resource.group, resource.version, namespace, resource.plural, name)
         read = {
             "configmaps": self._core.read_namespaced_config_map,
+            "endpoints": self._core.read_namespaced_endpoints,
             "services": self._core.read_namespaced_service,
         }[resource.plural]
         return self._call(read, name, namespace)
 
     def _list(self, resource: Resource, **options) -> tuple[int, dict | list]:
-        if resource.plural == "pods":
-            status, answer = self._call(self._core.list_namespaced_pod, **options)
+        """All objects of a kind, of a namespace where C(namespace) names one; with C(limit) no more than one page."""
+        where = (options.pop("namespace"),) if options.get("namespace") else ()
+        if resource.group:
+            objects = self._client.CustomObjectsApi(self._api)
+            read = objects.list_namespaced_custom_object if where else objects.list_cluster_custom_object
+            method = functools.partial(read, resource.group, resource.version, *where, resource.plural)
+        else:
+            method = functools.partial({"pods": self._core.list_namespaced_pod}[resource.plural], *where)
+        if "limit" in options:
+            status, answer = self._call(method, **options)
             return status, answer["items"] if status == 200 else answer
-        objects = self._client.CustomObjectsApi(self._api)
-        return self._pages(objects.list_cluster_custom_object, resource.group, resource.version, resource.plural)
+        return self._pages(method, **options)
 
     def probe(self, namespace: str) -> dict:
         """Everything above in one dict; nodes and admission are left empty where the rights for them are missing."""
         version = self.version()
         access = self.access(namespace)
         allowed = {(item["verb"], item["resource"]) for item in access if item["allowed"]}
+        reader = self.reader()
         found = {
             "kubernetes": version,
             "access": access,
             "nodes": self.nodes() if ("list", "nodes") in allowed else [],
             "namespace": {"name": namespace, "exists": False, "terminating": False, "labels": {}},
             "admission": None,
-            "network": self.network(),
+            "network": self.network(reader),
         }
         if ("get", "namespaces") in allowed:
             found["namespace"] = self.namespace(namespace)
         if found["namespace"]["exists"] and ("create", "pods") in allowed:
             found["admission"] = self.admission(namespace)
-        return found
+        return {**found, **self.survey(reader, namespace)}

@@ -8,10 +8,17 @@ variable or kube-proxy reads.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    PODS,
+    SERVICES,
+    Reader,
+    Resource,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_object import ANNOTATION
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_options import command_flags
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import (
@@ -21,7 +28,6 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import 
     name_of,
     pod_spec,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 # Static pods of kube-proxy are the same on each node: one page shows their kinds. Labels of RKE2 and GKE, and of kops.
 STATIC_PODS = 50
@@ -29,30 +35,6 @@ STATIC_POD_LABELS = ("component=kube-proxy", "k8s-app=kube-proxy")
 KEPT_VARIABLE = re.compile(r"FELIX_|CALICO_|IP(?:_|6|$)", re.IGNORECASE)
 CNI_CONFIG = "cni_network_config"
 HASH = "kubeadm.kubernetes.io/component-config.hash"
-
-
-@dataclasses.dataclass(frozen=True)
-class Resource:
-    """A kind of objects. group: "" for the core API. spec: what is kept of their spec, empty for all of it."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    spec: tuple[str, ...] = ()
-
-    @property
-    def api_version(self) -> str:
-        """C(apiVersion) of such an object."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-
-# (status, object), or (status, list of objects); a refusal is an object with a message.
-Answer = tuple[int, dict]
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-PODS = Resource("", "v1", "pods", "Pod")
-SERVICES = Resource("", "v1", "services", "Service")
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR")
 INSTALLATIONS = Resource(
     "operator.tigera.io", "v1", "installations", "Installation", ("calicoNetwork", "cni", "variant")
@@ -73,43 +55,9 @@ CALICO_KINDS = (
 )
 
 
-class _Reader:
-    """Objects by C(get) and C(list_all) of a connection; what is refused is noted in C(unseen)."""
-
-    def __init__(self, get: Callable[..., Answer], list_all: Callable[..., tuple[int, dict | list]]) -> None:
-        self._get, self._list_all = get, list_all
-        self.unseen: dict[str, str] = {}
-
-    def list(self, resource: Resource, **options: object) -> list[dict]:
-        """All objects of a kind; none where the cluster does not have the kind."""
-        status, found = self._list_all(resource, **options)
-        if isinstance(found, list):
-            return found
-        self._note(resource.plural, status, found)
-        return []
-
-    def one(self, resource: Resource, name: str, namespace: str) -> dict:
-        """An object, empty where there is none."""
-        status, found = self._get(resource, name, namespace)
-        if status == 200:
-            return found
-        self._note(f"{resource.plural} {namespace}/{name}", status, found)
-        return {}
-
-    def _note(self, what: str, status: int, answer: dict) -> None:
-        if status != 404:
-            self.unseen[what] = one_line(answer.get("message") or f"status {status}")
-
-
-def read_network(
-    groups: set[str], get: Callable[..., Answer], list_all: Callable[..., tuple[int, dict | list]]
-) -> dict:
-    """C({calico, kube_proxy, service_ranges, unseen}): redacted objects, ranges as text, refusals by what was asked.
-
-    :param groups: API groups of the cluster. :param get: one object by resource, name and namespace.
-    :param list_all: all objects of a resource, or the refusal.
-    """
-    reader = _Reader(get, list_all)
+def read_network(reader: Reader) -> dict:
+    """C({calico, kube_proxy, service_ranges, unseen}): redacted objects, ranges as text, refusals by what was asked."""
+    groups = reader.groups
     daemon_sets = [_workload(item, DAEMON_SETS) for item in reader.list(DAEMON_SETS)]
     calico = [item for item in daemon_sets if runs_calico(item)]
     proxies = [item for item in daemon_sets if runs_kube_proxy(item)]
@@ -123,7 +71,7 @@ def read_network(
         "calico": calico,
         "kube_proxy": kube_proxy,
         "service_ranges": _service_ranges(reader, networks, groups) if calico else [],
-        "unseen": reader.unseen,
+        "unseen": dict(reader.unseen),
     }
 
 
@@ -210,7 +158,7 @@ def _variable(entry: dict) -> dict:
     }
 
 
-def _static_pods(reader: _Reader) -> list[dict]:
+def _static_pods(reader: Reader) -> list[dict]:
     """One static pod of kube-proxy for each way in which it is started."""
     for label in STATIC_POD_LABELS:
         pods = reader.list(PODS, namespace="kube-system", label_selector=label, limit=STATIC_PODS)
@@ -224,7 +172,7 @@ def _static_pods(reader: _Reader) -> list[dict]:
     return []
 
 
-def _named_config_maps(reader: _Reader, workloads: list[dict]) -> Iterator[dict]:
+def _named_config_maps(reader: Reader, workloads: list[dict]) -> Iterator[dict]:
     """The ConfigMaps that these workloads mount, each once."""
     names = dict.fromkeys(
         (metadata(item).get("namespace"), name_of(as_mapping(volume.get("configMap"))))
@@ -249,7 +197,7 @@ def _proxy_config_map(item: dict) -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**kept, "annotations": marks}, "data": texts}
 
 
-def _variables_config_maps(reader: _Reader, workloads: list[dict]) -> Iterator[dict]:
+def _variables_config_maps(reader: Reader, workloads: list[dict]) -> Iterator[dict]:
     """The ConfigMaps that calico-node's variables come from, with these keys only; an absent one sets nothing."""
     wanted: dict[tuple[str, str], set[str]] = {}
     for item in workloads:
@@ -281,7 +229,7 @@ def _host_local(text: str) -> str:
     return match[0] if match else ""
 
 
-def _calico_objects(reader: _Reader, groups: set[str]) -> Iterator[dict]:
+def _calico_objects(reader: Reader, groups: set[str]) -> Iterator[dict]:
     group, version = next((item for item in CALICO_GROUPS if item[0] in groups), ("", ""))
     for plural, kind, spec in CALICO_KINDS if group else ():
         resource = Resource(group, version, plural, kind, spec)
@@ -305,7 +253,7 @@ def _own(item: dict, resource: Resource) -> dict:
     }
 
 
-def _service_ranges(reader: _Reader, networks: list[dict], groups: set[str]) -> list[str]:
+def _service_ranges(reader: Reader, networks: list[dict], groups: set[str]) -> list[str]:
     """The ranges of services; before ServiceCIDR (Kubernetes 1.33) an address of one, which shows an overlap too."""
     found = [str(text) for item in networks for text in as_list(as_mapping(item.get("spec")).get("serviceNetwork"))]
     if not found and SERVICE_CIDRS.group in groups:

@@ -4,31 +4,21 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_install import read_objects
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy import read_objects as read_kube_proxy
+
+from .answering_cluster import FORBIDDEN, answering_cluster, groups
 
 HIDDEN = "hush"
 APPS = "/apis/apps/v1/daemonsets"
 CRDS = "/apis/crd.projectcalico.org/v1/"
 SYSTEM = "/api/v1/namespaces/kube-system/"
 PROXY_CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
-FORBIDDEN = (403, {"kind": "Status", "message": 'daemonsets.apps is forbidden: User "x" cannot list'})
-
-
-def groups(*names: str) -> dict:
-    """The list of API groups."""
-    version = {"groupVersion": "v1", "version": "v1"}
-    items = [{"name": name, "versions": [version], "preferredVersion": version} for name in names]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": items}
 
 
 def daemon_set(name: str, container: dict, **spec: object) -> dict:
@@ -110,53 +100,14 @@ ANSWERS = {
 
 @pytest.fixture
 def network_of(tmp_path: Path) -> Iterator[Callable[[dict], tuple[dict, list[str]]]]:
-    """Read the network of a cluster with these answers by path: what was read, and what was asked.
-
-    An answer is an object, a pair of status and object, or a list of objects, one for each time that it is asked.
-    """
-    answers: dict = {}
-    asked: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            path = urllib.parse.urlsplit(self.path).path.rstrip("/")
-            answer = answers.get(path, (404, "404 page not found"))
-            if isinstance(answer, list):
-                answer = answer.pop(0)
-            status, body = answer if isinstance(answer, tuple) else (200, answer)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(body.encode() if isinstance(body, str) else json.dumps(body).encode())
-
-        def log_message(self, *_arguments: object) -> None:
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        where = tmp_path / "kubeconfig"
-        named = {"cluster": "c", "user": "u"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "x", "context": named}],
-            "current-context": "x",
-        }
-        where.write_text(json.dumps(config), encoding="utf-8")
+    """Read the network of a cluster with these answers by path: what was read, and what was asked."""
+    with answering_cluster(tmp_path) as (cluster, answers, asked):
 
         def read(given: dict) -> tuple[dict, list[str]]:
             answers.update(given)
-            return Cluster(str(where)).network(), asked
+            return cluster.network(cluster.reader()), asked
 
-        try:
-            yield read
-        finally:
-            server.shutdown()
-            thread.join()
+        yield read
 
 
 def test_what_decides_calico_and_kube_proxy_is_read(network_of):
