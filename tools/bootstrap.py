@@ -33,6 +33,7 @@ LAB_PACKAGES = {
     "libc6-dev": "/usr/include/stdio.h",
     "busybox-static": "/bin/busybox",
     "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "e2fsprogs": "/sbin/mkfs.ext4",
     "iproute2": "/sbin/ip",
     "mmdebstrap": "/usr/bin/mmdebstrap",
     "openssh-client": "/usr/bin/ssh",

@@ -86,8 +86,8 @@ def _status(lab: Lab) -> int:
         print(problem)
     if lab.exists:
         for name, node in lab.nodes.items():
-            kind = "cluster node" if node.cluster else "plain host"
-            print(f"{name:12} {kind:12} {lab.address(name).node:15} ssh port {lab.port[name]}")
+            role = "cluster node" if node.cluster else "plain host"
+            print(f"{name:12} {node.kind:9} {role:12} {lab.address(name).node:15} ssh port {lab.port[name]}")
     if not problems:
         print(f"lab {lab.name} is up, memory {lab.resident_mib():.0f} MiB")
     return 3 if problems else 0

@@ -13,32 +13,24 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab import cluster, containerd, controlplane, forward, golang, host, images, inventory, pki, registry, rootfs
+from tests.lab import cluster, controlplane, forward, host, inventory, parts, pki, registry
 from tests.lab.api import Api
 from tests.lab.errors import LabError
+from tests.lab.machine import Address, Machine
 from tests.lab.namespace import Namespace
-from tests.lab.node import KINDS, Address, Machine, Parts
+from tests.lab.node import ContainerNode
+from tests.lab.parts import Parts
 from tests.lab.registry import Registry
 from tests.lab.run import run, tail, usual_umask, wait
 from tests.lab.state import NodeState, Store
 from tests.lab.topology import DEFAULT, Node, Topology, parse_node
+from tests.lab.vm import VmNode
 
-_SSH_TIMEOUT_S = 60
-_READY_TIMEOUT_S = 120
+KINDS: dict[str, type[Machine]] = {"container": ContainerNode, "vm": VmNode}
+_SSH_TIMEOUT_S = 120
+_READY_TIMEOUT_S = 180
 _TOO_MANY_NODES = 200
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
-
-
-def parts(topology: Topology) -> Parts:
-    """Build, or find in the cache, what the nodes of a topology are made of."""
-    with ThreadPoolExecutor() as pool:
-        binaries, debian = pool.submit(golang.binaries), pool.submit(rootfs.base)
-        common = (binaries.result(), debian.result(), rootfs.layer(debian.result()))
-    asked = {node.containerd for node in topology.nodes}
-    made = Parts(*common, {line: containerd.layer(line) for line in containerd.LINES if line in asked})
-    for optional in sorted({node.images for node in topology.nodes if node.containerd != "none"}):
-        images.template(made.debian, made.binaries, optional)
-    return made
 
 
 class Lab:
@@ -114,7 +106,7 @@ class Lab:
             return False
         wanted = topology or DEFAULT
         with usual_umask(), self._phase("build"):
-            made = parts(wanted)
+            made = parts.build(wanted)
         with usual_umask(), self._store.locked(create=True):
             if self._is_up(topology):
                 return False
@@ -207,7 +199,7 @@ class Lab:
             self._check_whole()
             if node.name in self._store.state.nodes:
                 raise LabError(f"lab {self.name} has a node {node.name} already")
-            made = parts(Topology(nodes=(node,)))
+            made = parts.build(Topology(nodes=(node,), proxy_mode=self._store.state.proxy_mode))
             _, machine = self._make(node, made)
             if node.cluster:
                 cluster.apply_node(self.api, node, self.address(node.name).pods)

@@ -1,8 +1,8 @@
-"""The root file system that all container nodes share, read-only: Debian, and over it the tree in rootfs/."""
+"""The root file system that all nodes of a kind share, read-only: Debian, and over it the tree in rootfs/."""
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.lab import cache
@@ -11,14 +11,14 @@ from tests.lab.run import build, run
 
 TREE = SOURCE / "rootfs"
 SUITE = "bookworm"
-_PACKAGES = (
+PACKAGES = (
     "systemd systemd-sysv dbus containerd runc iptables nftables ipset conntrack iproute2 procps kmod openssh-server "
     "python3 containernetworking-plugins socat util-linux mount ca-certificates firewalld"
 ).split()
 # For a test to start: nothing on a node does.
-_DISABLED = ("firewalld.service",)
+DISABLED = ("firewalld.service",)
 # Not needed on a node of a lab, and each costs start-up time on two cores.
-_MASKED = (
+MASKED = (
     "apt-daily.timer apt-daily-upgrade.timer console-getty.service dbus-org.freedesktop.login1.service "
     "dpkg-db-backup.timer e2scrub_all.timer "
     "e2scrub_reap.service fstrim.timer getty.target systemd-journal-flush.service systemd-logind.service "
@@ -32,7 +32,6 @@ _LINKS = {
     "opt/cni/bin": "/usr/lib/cni",
     "usr/bin/kubelet": "/opt/k8s/kubelet",
     "usr/bin/kubectl": "/opt/k8s/kubectl",
-    **{f"etc/systemd/system/{unit}": "/dev/null" for unit in _MASKED},
 }
 _BUILD_TIMEOUT_S = 1800
 
@@ -69,41 +68,38 @@ def _apt_options() -> list[str]:
     return [f'--aptopt={name} "{value}"' for name, _, value in pairs if value and wanted.match(name)]
 
 
-def debootstrap(root: Path, variant: str, packages: Sequence[str]) -> None:
-    """Make `root` of Debian packages; `variant` is mmdebstrap's."""
+def debootstrap(root: Path, variant: str, packages: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Make `root` of Debian packages; `variant` is mmdebstrap's, `env` is for the packages' scripts."""
     fixed = ["mmdebstrap", "--quiet", f"--variant={variant}", f"--include={','.join(packages)}"]
-    build([*fixed, *_apt_options(), SUITE, root, *_sources()], timeout_s=_BUILD_TIMEOUT_S)
+    build([*fixed, *_apt_options(), SUITE, root, *_sources()], timeout_s=_BUILD_TIMEOUT_S, env=env)
 
 
-def base() -> Path:
+def base(
+    packages: Sequence[str] = PACKAGES, disabled: Sequence[str] = DISABLED, env: Mapping[str, str] | None = None
+) -> Path:
     """Debian as installed, without what each machine must have of its own. Slow to make (20 s) and rarely changed."""
 
     def make(directory: Path) -> None:
         root = directory / "root"
-        debootstrap(root, "minbase", _PACKAGES)
-        run(["chroot", root, "systemctl", "disable", *_DISABLED], timeout_s=60)
+        debootstrap(root, "minbase", packages, env)
+        run(["chroot", root, "systemctl", "disable", *disabled], timeout_s=60)
         for key in root.glob("etc/ssh/ssh_host_*"):
             key.unlink()
         for name in ("var/lib/apt/lists", "var/cache/apt"):
             shutil.rmtree(root / name)
             (root / name).mkdir()
 
-    return cache.ensure("debian", cache.digest([SUITE, *_PACKAGES, "disabled", *_DISABLED]), make) / "root"
+    return cache.ensure("debian", cache.digest([SUITE, *packages, "disabled", *disabled]), make) / "root"
 
 
-def layer(debian: Path) -> Path:
-    """What the lab lays over `debian`: the tree in rootfs/, links, and a second copy of runc."""
+def layer(debian: Path, trees: Sequence[Path] = (TREE,), masked: Sequence[str] = MASKED) -> Path:
+    """What the lab lays over `debian`: `trees`, the later over the earlier, links, and a second copy of runc."""
+    links = {**_LINKS, **{f"etc/systemd/system/{unit}": "/dev/null" for unit in masked}}
 
     def make(directory: Path) -> None:
-        for source in TREE.rglob("*"):
-            target = directory / source.relative_to(TREE)
-            if source.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-            else:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-                target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
-        for name, target in _LINKS.items():
+        for tree in trees:
+            _copy(tree, directory)
+        for name, target in links.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).symlink_to(target)
         # runc's own name may be covered by a bind mount (lab-node-setup).
@@ -112,5 +108,17 @@ def layer(debian: Path) -> Path:
             if path.is_dir():
                 path.chmod(0o755)
 
-    links = [f"{name}={target}" for name, target in sorted(_LINKS.items())]
-    return cache.ensure("layer", cache.digest([str(debian), *links, *cache.tree_parts(TREE)]), make)
+    parts = [f"{name}={target}" for name, target in sorted(links.items())]
+    parts += [part for tree in trees for part in cache.tree_parts(tree)]
+    return cache.ensure("layer", cache.digest([str(debian), *parts]), make)
+
+
+def _copy(tree: Path, directory: Path) -> None:
+    for source in tree.rglob("*"):
+        target = directory / source.relative_to(tree)
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)

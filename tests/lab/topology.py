@@ -13,8 +13,8 @@ from tests.lab.errors import LabError
 from tests.lab.images import OPTIONAL
 
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
-KINDS = ("container",)
-PROXY_MODES = ("iptables", "nftables")
+KINDS = ("container", "vm")
+PROXY_MODES = ("iptables", "nftables", "ipvs")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # A host name that also fits the kernel's 15 characters of an interface name with a prefix.
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?")
@@ -26,6 +26,7 @@ class Node:
 
     name: str
     kind: str = "container"
+    """`container`, or `vm`: a machine with a kernel of its own, which needs seconds more and 1 GiB."""
     cluster: bool = True
     """False: a plain host, which runs no kubelet."""
     containerd: str = "debian"
@@ -83,6 +84,12 @@ class Topology:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise LabError(f"node names must differ; more than once: {', '.join(doubled)}")
+        containers = [node.name for node in self.nodes if node.cluster and node.kind == "container"]
+        if self.proxy_mode == "ipvs" and containers:
+            raise LabError(
+                f"proxy_mode ipvs: {', '.join(containers)} has the host's kernel, which may lack IPVS; "
+                "expected `kind: vm` for every cluster node"
+            )
 
 
 def _one_of(what: str, found: object, expected: tuple[str, ...]) -> None:

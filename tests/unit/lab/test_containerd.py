@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from tests.lab import containerd, golang
-from tests.lab.node import uses_systemd_cgroups
+from tests.lab.machine import uses_systemd_cgroups
 
 
 @pytest.mark.parametrize("line", containerd.LINES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import cgroups, images, namespace, node, rootfs
+from tests.lab import cgroups, images, machine, namespace, rootfs
 
 HYBRID = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -98,4 +98,4 @@ RUNC = 'plugins."{}".containerd.runtimes.runc.options'
 )
 def test_uses_systemd_cgroups(text: str, expected: bool):
     """The kubelet follows the configuration that containerd starts from."""
-    assert node.uses_systemd_cgroups(text) is expected
+    assert machine.uses_systemd_cgroups(text) is expected

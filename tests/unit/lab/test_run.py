@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import node, topology
+from tests.lab import lab, topology
 from tests.lab.errors import LabError
 from tests.lab.run import LOG_TAIL_LINES, run, tail, usual_umask, wait
 
@@ -64,7 +64,7 @@ def test_build_ends_with_its_program(tmp_path: Path):
 
 def test_every_kind_can_be_built():
     """What a topology may ask for is what the lab knows to make."""
-    assert set(node.KINDS) == set(topology.KINDS)
+    assert set(lab.KINDS) == set(topology.KINDS)
 
 
 def test_tail_shortens():

@@ -37,6 +37,14 @@ def test_parse_full():
     assert (found.nodes[3].cluster, found.nodes[3].containerd) == (False, "none")
 
 
+def test_ipvs_needs_kernels_of_their_own():
+    """All nodes of the cluster are machines; a plain host runs no kube-proxy."""
+    nodes = "nodes: [{name: v1, kind: vm}, {name: h1, cluster: false}]"
+    found = topology.parse(nodes + "\nproxy_mode: ipvs")
+
+    assert [node.kind for node in found.nodes] == ["vm", "container"]
+
+
 def test_default_has_every_group():
     """The default lab serves tests of clusters and of plain hosts."""
     nodes = topology.DEFAULT.nodes
@@ -58,7 +66,7 @@ def test_default_has_every_group():
         pytest.param("nodes: [w1]", "a mapping with `name`", id="node is a string"),
         pytest.param("nodes: [{name: W1}]", "'W1': expected 1 to 12 of a-z", id="capital"),
         pytest.param("nodes: [{name: 1}]", "node 1: expected 1 to 12", id="name is a number"),
-        pytest.param("nodes: [{name: w1, kind: vm2}]", "kind: found 'vm2', expected one of: container", id="kind"),
+        pytest.param("nodes: [{name: w1, kind: vm2}]", "kind: found 'vm2', expected one of: container, vm", id="kind"),
         pytest.param("nodes: [{name: w1, taints: a:NoSchedule}]", "expected a list of strings", id="taints a string"),
         pytest.param("nodes: [{name: w1, taints: ['a:Never']}]", "'a:Never': expected key[=value]:Effect", id="effect"),
         pytest.param("nodes: [{name: w1, labels: {a: 1}}]", "expected two strings; quote the value", id="label"),
@@ -69,7 +77,12 @@ def test_default_has_every_group():
         pytest.param("nodes: [{name: w1, cluster: 'no'}]", "cluster: found 'no', expected true or false", id="bool"),
         pytest.param("nodes: [{name: w1, images: [nginx]}]", "images: found 'nginx', expected", id="image"),
         pytest.param("nodes: [{name: w1, config_toml: 3}]", "config_toml: found 3, expected a text", id="toml"),
-        pytest.param("nodes: [{name: w1}]\nproxy_mode: ipvs", "proxy_mode: found 'ipvs'", id="proxy mode"),
+        pytest.param("nodes: [{name: w1}]\nproxy_mode: ip", "proxy_mode: found 'ip'", id="proxy mode"),
+        pytest.param(
+            "nodes: [{name: v1, kind: vm}, {name: w1}]\nproxy_mode: ipvs",
+            "proxy_mode ipvs: w1 has the host's kernel, which may lack IPVS; expected `kind: vm`",
+            id="ipvs on a container node",
+        ),
     ],
 )
 def test_parse_refuses(text: str, expected: str):
