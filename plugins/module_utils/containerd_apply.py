@@ -12,15 +12,14 @@ import contextlib
 import os
 import time
 
+from .containerd_changes import KIND, LOCK_TIMEOUT_S, running_daemon, unproven_entries
 from .containerd_log import telling_lines
-from .containerd_node import active_dependents, ask_cri, find_daemon, read_units, running_containers, start_ticks
+from .containerd_node import active_dependents, ask_cri, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
-from .files import ContentChanged, Snapshot, decoded, encoded, read_snapshot, restore, sha256, write_atomic
+from .files import ContentChanged, Snapshot, decoded, read_snapshot, restore, sha256, write_atomic
 from .host import run_command
-from .journal import BEGUN, COMMITTED, Journal
+from .journal import BEGUN, Journal
 
-KIND = "containerd_config"
-LOCK_TIMEOUT_S = 30
 POLL_S = 0.2
 
 
@@ -91,26 +90,6 @@ def completed(note):
     can_be_listed = note["restart"] and not note["repairs"]
     containers = running_containers(note["socket"]) if can_be_listed else {}
     return {**note, "containers": containers, "since": int(time.time()), "daemon": running_daemon()}
-
-
-def running_daemon():
-    """Return [pid, start time in ticks] of the running daemon, which tell its next start apart."""
-    pid = find_daemon()[2]
-    return [pid, start_ticks(pid) if pid else None]
-
-
-def unproven_entries(journal, config_file):
-    """Return the changes, newest first, that were written without the restart that they need and still wait for it."""
-    found = []
-    for entry in journal.walk(KIND):
-        note = entry.note
-        if entry.state != COMMITTED or note["config_file"] != config_file:
-            continue
-        if note["restart"] or note["daemon"] != running_daemon():
-            break
-        if note["restart_needed"]:
-            found.append(entry)
-    return found
 
 
 def unproven_change(journal, config_file):
@@ -301,55 +280,3 @@ def read_log(unit, since):
         ["journalctl", "-u", unit, "--since", f"@{since}", "-n", "400", "-o", "cat", "--no-pager", "-q"]
     )
     return telling_lines(out)
-
-
-def undo_changes(config_file, journal=None):
-    """Return the changes that hold, newest first, of those that were made for this main file."""
-    return [
-        entry
-        for entry in (journal or Journal()).history(KIND)
-        if entry.state == COMMITTED and entry.note["config_file"] == config_file
-    ]
-
-
-def undo_records(config_file, journal=None):
-    """Return what gives back the bytes that files had before this module's first change of them.
-
-    :param config_file: only changes that were made for this main file count.
-    :returns: C({files: [{path, current, content, matches}], directories}), contents in base64 or None; C(matches) is
-        false when somebody changed the file since; directories are those that the changes made. None without a change.
-    """
-    changes = undo_changes(config_file, journal)
-    if not changes:
-        return None
-    paths = sorted({path for entry in changes for path in entry.planned})
-    directories = sorted({path for entry in changes for path in entry.note["directories"]})
-    return {"files": [undo_record(path, changes) for path in paths], "directories": directories}
-
-
-def undo_record(path, changes):
-    """Follow one file back through the changes, newest first, as far as each one's result is the next one's start.
-
-    Where the changes taken together left the file as it was, nothing of them is left in what it is now.
-    """
-    own = [entry for entry in changes if path in entry.planned]
-    befores = [next(item for item in entry.files if item.path == path) for entry in own]
-    steps = [(entry.planned[path], before) for entry, before in zip(own, befores)]
-    current = read_snapshot(path)
-    last = Snapshot(path, None, steps[0][0], None, None, None)
-    is_given_back = follow(last, steps).sha256 == last.sha256
-    start = current if is_given_back else follow(current, steps)
-    return {
-        "path": path,
-        "current": encoded(current.content),
-        "content": encoded(start.content),
-        "matches": is_given_back or start.sha256 in {before.sha256 for before in befores},
-    }
-
-
-def follow(snapshot, steps):
-    """Go back from a snapshot through C([(SHA-256 after, snapshot before)]) as far as they lead."""
-    for after, before in steps:
-        if after == snapshot.sha256:
-            snapshot = before
-    return snapshot

@@ -69,8 +69,6 @@ SOURCES = (
 # Spegel puts here, below a registry directory, what it found there.
 SPEGEL_BACKUP = "_backup"
 CRI_TIMEOUT_S = 10
-# The directory of the requirement text's example: what is written where no file sets one.
-DEFAULT_DIRECTORY = "/etc/containerd/certs.d"
 MAX_IMPORTS = 200
 
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import os
 
-from .containerd_apply import undo_changes, undo_record
+from .containerd_changes import undo_changes, undo_record
 from .containerd_node import registry_keys
 from .files import encoded, read_snapshot
+from .registry_names import DEFAULT_NAMESPACE, FILE_NAME, directory_names
 
-FILE_NAME = "hosts.toml"
-DEFAULT_NAMESPACE = "_default"
 MAX_HOSTS = 2000
 
 
@@ -41,12 +40,6 @@ def read_registries(files, wanted, asked, config_file, journal):
         if os.path.isfile(path)
     }
     return {"hosts": hosts, "present": sorted(present)}
-
-
-def directory_names(registry):
-    """Return the directories of a registry in the order in which containerd looks (hostPaths of config_unix.go)."""
-    host, colon, port = registry.rpartition(":")
-    return [f"{host}_{port}_", registry] if colon else [registry]
 
 
 def candidates(file, registry, directories):

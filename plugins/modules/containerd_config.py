@@ -259,9 +259,6 @@ options:
     description: What the node is asked about registries, from the half of the module that runs on the controller. Not
       for use in a task.
     type: str
-  _plan:
-    description: What to write, from the half of the module that runs on the controller. Not for use in a task.
-    type: str
 extends_documentation_fragment:
   - portcullis.fleet.attributes
 attributes:
@@ -488,13 +485,12 @@ import json
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.containerd_apply import LOCK_TIMEOUT_S, ApplyError, apply, undo_records, unproven_entries
-from ..module_utils.containerd_images import find_as_wanted
-from ..module_utils.containerd_node import DEFAULT_DIRECTORY, observe
+from ..module_utils.containerd_changes import KIND, LOCK_TIMEOUT_S, undo_records, unproven_entries
+from ..module_utils.containerd_node import observe
 from ..module_utils.containerd_registries import read_registries
-from ..module_utils.containerd_validate import validate_plan
+from ..module_utils.image_presence import find_as_wanted
 from ..module_utils.journal import Journal, JournalError
-from ..module_utils.places import complain_places
+from ..module_utils.registry_names import DEFAULT_DIRECTORY
 
 ARGUMENT_SPEC = {
     "config_file": {"type": "path"},
@@ -561,9 +557,6 @@ ARGUMENT_SPEC = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     # Given by the action plugin only: JSON of the registries and files to look for.
     "_registries": {"type": "str"},
-    # Given by the action plugin only: JSON of what to write, with the node's whole configuration inside. One string,
-    # because Ansible hides every string inside a secret dict, paths and unit names included, from the result.
-    "_plan": {"type": "str", "no_log": True},
 }
 
 
@@ -578,7 +571,7 @@ def read(params):
         facts = observe(*question)
     facts["images"] = find_as_wanted(facts["socket"], params["images"]) if facts["cri"]["serving"] else []
     facts["restart_due"] = bool(unproven_entries(journal, facts["config_file"]))
-    facts["unfinished"] = [entry.name for entry in journal.unfinished("containerd_config")]
+    facts["unfinished"] = [entry.name for entry in journal.unfinished(KIND)]
     asked = json.loads(params["_registries"] or "[]")
     facts.update(read_registries(facts["files"], directory, asked, facts["config_file"], journal))
     if params["state"] == "absent":
@@ -586,25 +579,10 @@ def read(params):
     return facts
 
 
-def change(plan, mode, check_mode):
-    """Find out whether it can be written, validate it, and write it unless in check mode."""
-    Journal().check()
-    directory = None if plan["note"]["undo"] else plan["note"]["config_path"]
-    if reason := complain_places([item["path"] for item in plan["writes"]], directory):
-        raise ApplyError(f"{reason}; nothing was changed", changed=False)
-    validated = validate_plan(plan, mode)
-    return {**validated, "changed": True} if check_mode else {**validated, **apply(plan)}
-
-
 def main():
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
-        if module.params["_plan"]:
-            plan = json.loads(module.params["_plan"])
-            module.exit_json(**change(plan, module.params["validate"], module.check_mode))
         module.exit_json(changed=False, facts=read(module.params))
-    except ApplyError as error:
-        module.fail_json(msg=str(error), **error.result)
     except (JournalError, OSError) as error:
         module.fail_json(msg=str(error))
 

@@ -131,7 +131,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import containerd_images
+from ..module_utils import containerd_images, image_presence
 from ..module_utils.containerd_images import ImageError
 from ..module_utils.containerd_node import daemon_socket
 from ..module_utils.cri import CriClient, CriError
@@ -157,12 +157,12 @@ def find(address, reference, pinned):
     """
     try:
         with CriClient(address) as client:
-            image = containerd_images.find_image(client, reference.name)
+            image = image_presence.find_image(client, reference.name)
             wants_pin = pinned and not (image and image.pinned)
             version = client.version()["runtime_version"] if wants_pin else ""
     except CriError as error:
         raise ImageError(f"cannot look for {reference.name}: {error}") from error
-    problem = image and containerd_images.complain_platform(image, containerd_images.this_node())
+    problem = image and image_presence.complain_platform(image, image_presence.this_node())
     if problem:
         raise ImageError(
             f"{reference.name} is on the node, but {problem}. It was left as it is, something may use it: "
@@ -180,7 +180,7 @@ def run(params, reference, check_mode):
     :raises ImageError: the image is not there as wanted.
     """
     address, name, pinned = daemon_socket(), reference.name, params["pinned"]
-    result = {"name": name, "source": "node", "node_architecture": str(containerd_images.this_node())}
+    result = {"name": name, "source": "node", "node_architecture": str(image_presence.this_node())}
     image = find(address, reference, pinned)
     changed = image is None
     if image is None:

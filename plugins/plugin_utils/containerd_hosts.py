@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..module_utils.containerd_registries import directory_names
 from ..module_utils.containerd_toml import Document, ScanError, scan
+from ..module_utils.registry_names import directory_names
 from .containerd_edit import BOM, dotted, literal, quote
 
 # Where images of Docker Hub are without a server of their own (docker.DefaultHost).

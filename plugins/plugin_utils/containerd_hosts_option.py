@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.containerd_registries import DEFAULT_NAMESPACE
+from ..module_utils.registry_names import DEFAULT_NAMESPACE
 from .containerd_hosts import CAPABILITIES, PULL, Host, HostsFile, is_namespace
 from .containerd_secrets import mask
 

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
+from ..module_utils.registry_names import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_effective import Daemon
 from .containerd_files import SECRET_MODE, Write
 from .containerd_hosts import HostsError, HostsFile, directory_name, read_hosts, render, same_hosts

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from ..module_utils.containerd_registries import DEFAULT_NAMESPACE, FILE_NAME
+from ..module_utils.registry_names import DEFAULT_NAMESPACE, FILE_NAME
 from .containerd_edit import apply_splices, dotted, remove_path
 from .containerd_effective import Daemon, Registry, registry_tables
 from .containerd_files import SECRET_MODE, ConfigFile, Write, read_config

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from ..module_utils.containerd_registries import DEFAULT_NAMESPACE
+from ..module_utils.registry_names import DEFAULT_NAMESPACE
 from .containerd_edit import dotted
 from .containerd_hosts import DOCKER_HUB, DOCKER_HUB_HOST, PULL, Host, HostsFile, is_namespace
 

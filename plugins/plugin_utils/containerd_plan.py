@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..module_utils.containerd_node import DEFAULT_DIRECTORY
 from ..module_utils.finding import BLOCKER, finding
+from ..module_utils.registry_names import DEFAULT_DIRECTORY
 from .containerd_edit import EditError, apply_splices, prepend_version, pruned, set_value
 from .containerd_effective import GRPC_CRI, IMAGES, V1_CRI, Daemon, Registry, effective_registry, registry_tables
 from .containerd_files import ConfigFile, UnreadableError, Write, read_config

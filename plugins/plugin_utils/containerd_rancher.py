@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..module_utils.containerd_registries import DEFAULT_NAMESPACE
+from ..module_utils.registry_names import DEFAULT_NAMESPACE
 from .containerd_edit import EditError
 from .containerd_files import Write
 from .containerd_hosts import PULL, Host, HostsFile

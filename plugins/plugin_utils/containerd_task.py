@@ -12,9 +12,9 @@ from dataclasses import replace
 from ansible.module_utils.common.validation import check_type_int, check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.containerd_registries import FILE_NAME
 from ..module_utils.files import decoded, encoded, sha256
 from ..module_utils.image_reference import parse_reference
+from ..module_utils.registry_names import FILE_NAME
 from .containerd_effective import parse_version
 from .containerd_files import Write
 from .containerd_gate import PODS, check_accepted, judge_change
@@ -73,7 +73,7 @@ def _converted(name: str, convert: Callable, value: object):
 def node_arguments(arguments: dict) -> dict:
     """Return what the node half gets of a task's arguments, with its question about the registries."""
     rest = {key: value for key, value in arguments.items() if key not in _KEPT_HERE}
-    return {**rest, "_plan": None, "_registries": json.dumps(question(parse_hosts(arguments.get("hosts"))))}
+    return {**rest, "_registries": json.dumps(question(parse_hosts(arguments.get("hosts"))))}
 
 
 def check_images(items: object) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_node import DEFAULT_DIRECTORY
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
+from ansible_collections.portcullis.fleet.plugins.module_utils.registry_names import DEFAULT_DIRECTORY
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import (
     ARCHITECTURES,
     Node,

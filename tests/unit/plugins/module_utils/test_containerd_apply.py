@@ -12,11 +12,13 @@ import signal
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_apply, containerd_node
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import (
-    KIND,
     ApplyError,
     apply,
     complain_forgotten,
     read_log,
+)
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_changes import (
+    KIND,
     undo_records,
     unproven_entries,
 )

@@ -13,17 +13,16 @@ import tarfile
 import threading
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_images, containerd_store
+from ansible_collections.portcullis.fleet.plugins.module_utils import (
+    containerd_images,
+    containerd_store,
+    image_presence,
+)
 from ansible_collections.portcullis.fleet.plugins.module_utils._protobuf import decode_message
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_images import (
-    Image,
     ImageError,
     complain_pins,
-    complain_platform,
     complaint_of_ctr,
-    find_as_wanted,
-    find_image,
-    is_as_wanted,
     provide,
     read_digest,
     set_pin,
@@ -37,12 +36,20 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_store 
 from ansible_collections.portcullis.fleet.plugins.module_utils.cri import CriClient
 from ansible_collections.portcullis.fleet.plugins.module_utils.image_archive import read_archive
 from ansible_collections.portcullis.fleet.plugins.module_utils.image_platform import Platform, node_platform
+from ansible_collections.portcullis.fleet.plugins.module_utils.image_presence import (
+    Image,
+    complain_platform,
+    find_as_wanted,
+    find_image,
+    is_as_wanted,
+    this_node,
+)
 from ansible_collections.portcullis.fleet.plugins.module_utils.image_reference import parse_reference
 
 from tests.lab import oci
 from tests.unit.containerd_daemon import missing_for_containerd, running_containerd
 
-NODE = containerd_images.this_node()
+NODE = this_node()
 OTHER = "s390x" if NODE.architecture != "s390x" else "amd64"
 AMD64 = node_platform("x86_64")
 CONFIG = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nrestrict_oom_score_adj = true\n'
@@ -294,7 +301,7 @@ def test_find_as_wanted(address, load, monkeypatch):
 
     assert find_as_wanted(address, wanted) == ["a:1", "docker.io/a:1"]
     assert find_as_wanted(address + "x", wanted) == []
-    monkeypatch.setattr(containerd_images, "this_node", lambda: Platform("linux", OTHER, ""))
+    monkeypatch.setattr(image_presence, "this_node", lambda: Platform("linux", OTHER, ""))
     assert find_as_wanted(address, wanted) == []
 
 

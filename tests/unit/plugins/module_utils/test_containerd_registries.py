@@ -7,12 +7,9 @@ from __future__ import annotations
 import base64
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import apply, undo_changes, undo_records
-from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_registries import (
-    directory_names,
-    read_registries,
-    trace,
-)
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import apply
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_changes import undo_changes, undo_records
+from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_registries import read_registries, trace
 from ansible_collections.portcullis.fleet.plugins.module_utils.files import read_snapshot
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
 
@@ -26,19 +23,6 @@ def encode(content):
 
 def facts_of(text):
     return [{"content": encode(text.encode())}]
-
-
-@pytest.mark.parametrize(
-    ("registry", "names"),
-    [
-        pytest.param("docker.io", ["docker.io"], id="host"),
-        pytest.param("r:5000", ["r_5000_", "r:5000"], id="port"),
-        pytest.param("_default", ["_default"], id="default"),
-    ],
-)
-def test_directory_names(registry, names):
-    """They come in the order in which containerd looks."""
-    assert directory_names(registry) == names
 
 
 UNTOUCHED = {"origin": "", "former": None, "made": []}

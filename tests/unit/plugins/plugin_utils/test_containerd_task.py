@@ -474,13 +474,10 @@ def test_hosts_show_no_secret():
 
 def test_the_node_is_asked_without_secrets():
     """Neither half of the node's work needs the options that may hold them."""
-    given = node_arguments(
-        {"hosts": [MIRROR], "settings": [{"key": "a", "value": "hunter22"}], "_plan": "x", "state": "present"}
-    )
+    given = node_arguments({"hosts": [MIRROR], "settings": [{"key": "a", "value": "hunter22"}], "state": "present"})
 
     assert given == {
         "state": "present",
-        "_plan": None,
         "_registries": '[{"registry": "docker.io", "files": ["/ca"]}]',
     }
 
