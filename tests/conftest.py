@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.corpus.files import CORPUS
 
@@ -15,3 +17,17 @@ def pytest_report_header() -> str:
     """Whether the corpus of real files takes part."""
     found = "" if CORPUS.is_dir() else " is not there (PORTCULLIS_CORPUS names it), so its tests are left out"
     return f"corpus: {CORPUS}{found}"
+
+
+class OneProcessForTheLab(LoadScopeScheduling):
+    """One process runs all tests of the lab, which they share; each other file goes where there is room."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "lab" if file.startswith("tests/integration/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> OneProcessForTheLab:
+    """How C(pytest -n 2) spreads the tests."""
+    return OneProcessForTheLab(config, log)
