@@ -71,12 +71,15 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
 def with_calico(
     nodes: list[node_observations.Node], cluster: dict | None, records: dict
 ) -> list[node_observations.Node]:
-    """The nodes with what the cluster says of Felix on each."""
+    """The nodes with what the cluster says of Felix and kube-proxy on each."""
     network = network_requirements.network_of(cluster or {})
     if network is None:
         return nodes
     matched = cluster_requirements.match_nodes(records, cluster["nodes"])
-    return [dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, ""))) for node in nodes]
+    return [
+        dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, "")), proxy_mode=network.proxy.mode)
+        for node in nodes
+    ]
 
 
 def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:

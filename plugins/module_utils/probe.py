@@ -30,6 +30,7 @@ from .containerd_node import (
 )
 from .cri import CriClient, CriError
 from .host import flag_value, parse_os_release, parse_units, read_text, run_command
+from .kernel_features import probe_kernel
 from .packet_filters import read_packet_filters
 
 PROBE_VERSION = 1
@@ -276,6 +277,12 @@ def probe_disk(path):
     }
 
 
+def runtime_pid(containerd):
+    """The process of containerd's unit, 0 when it is not known."""
+    pid = containerd.get("unit", {}).get("MainPID", "")
+    return int(pid) if pid.isdigit() else 0
+
+
 def collect(images, disk_paths):
     """Read the node.
 
@@ -288,10 +295,11 @@ def collect(images, disk_paths):
     wanted = (KUBELET_UNIT, *PACKET_FILTER_UNITS, *TIME_UNITS)
     units, unit_reason = read_units(wanted)
     containerd = probe_containerd(images)
+    system = probe_system()
     directories = [*disk_paths, *([containerd["config_directory"]] if containerd["present"] else [])]
     probe = {
         "probe_version": PROBE_VERSION,
-        "system": probe_system(),
+        "system": system,
         "containerd": containerd,
         "packet_filters": probe_packet_filters(units),
         "packet_filter_rules": read_packet_filters([name for name in PACKET_FILTER_UNITS if is_active(units, name)]),
@@ -299,6 +307,7 @@ def collect(images, disk_paths):
         "kubelet": probe_kubelet(units),
         "time": probe_time(units),
         "disks": [probe_disk(path) for path in dict.fromkeys(directories)],
+        "kernel_features": probe_kernel(bool(system["container"]), runtime_pid(containerd)),
         "unseen": {"units": unit_reason} if unit_reason else {},
     }
     if os.geteuid() != 0:

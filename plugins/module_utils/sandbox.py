@@ -85,12 +85,25 @@ def run_in_copies(functions, timeout_s):
     :param timeout_s: seconds for all of them; a copy that takes longer is killed.
     :returns: for each function what it returned, or a SandboxError.
     """
+    return _run(functions, timeout_s, _enter_copy)
+
+
+def run_in_network(function, timeout_s):
+    """Run a function, as run_in_copies does, in a network namespace with nothing in it and with an empty /run.
+
+    It sees the machine's own files, so it must not write to them.
+    """
+    return _run([function], timeout_s, _enter_network)[0]
+
+
+def _run(functions, timeout_s, enter):
+    """Run functions at the same time, each in a child of its own that calls C(enter) first."""
     deadline = time.monotonic() + timeout_s
     copies = []
     try:
         for function in functions:
             try:
-                copies.append(_start(function))
+                copies.append(_start(function, enter))
             except OSError as error:
                 return [SandboxError(str(error))] * len(functions)
         return [_answer(copy, deadline, timeout_s) for copy in copies]
@@ -140,7 +153,7 @@ def _call(name, *arguments):
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-def _start(function):
+def _start(function, enter):
     """Start a copy: only the child enters the PID namespace, and later children of this process do not."""
     answers, answer = os.pipe()
     start, alive = os.pipe()
@@ -152,7 +165,7 @@ def _start(function):
         try:
             pid = os.fork()
             if pid == 0:
-                _be_copy(function, answer, start)
+                _be_copy(function, enter, answer, start)
         finally:
             _call("setns", namespace, CLONE_NEWPID)
     finally:
@@ -188,7 +201,7 @@ def _end(copy):
     os.close(copy.alive)
 
 
-def _be_copy(function, answer, start):
+def _be_copy(function, enter, answer, start):
     """Be the copy's first process; never returns."""
     try:
         _call("prctl", PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
@@ -198,7 +211,7 @@ def _be_copy(function, answer, start):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         try:
-            _enter_copy()
+            enter()
             reply = {"error": "", "result": function()}
         except Exception as error:  # whatever it is, the parent is to say it
             reply = {"error": f"{error}" or repr(error), "result": None}
@@ -236,6 +249,13 @@ def _enter_copy():
     os.chroot(".")
     os.chdir("/")
     _open_network()
+
+
+def _enter_network():
+    """Make a network namespace, and hide what programs lock in /run, such as xtables.lock."""
+    _call("unshare", CLONE_NEWNS | CLONE_NEWNET)
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", "/run", "tmpfs", 0, "mode=755,size=1m")
 
 
 def _overlay(lower, target, memory):

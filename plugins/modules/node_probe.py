@@ -102,6 +102,15 @@ probe:
       type: list
       elements: dict
       sample: [{"path": "/etc", "free_bytes": 1048576000, "free_inodes": 65000, "read_only": false, "obstacle": ""}]
+    kernel_features:
+      description: What the kernel has. C(features) says of each by name whether it is there (C(state) is C(works),
+        C(builtin), C(loaded), C(loadable), C(absent) or C(unknown)) and what says so (C(evidence)). Tried are only
+        features that make the kernel load no module, in a network namespace that goes with the probe; C(unseen) says
+        why none could be. Beside them the version and mounts of cgroups, the security modules (null where they cannot
+        be read), the mode of lockdown, the reverse path filter of all interfaces, whether there is IPv6, whether a
+        container can have CAP_SYS_ADMIN, and whether loading modules is switched off.
+      type: dict
+      sample: {"features": {"vxlan": {"state": "loaded", "evidence": "vxlan is in /proc/modules"}}, "rp_filter": 0}
     unseen:
       description: What could not be read, and why. C(units) where systemd did not answer, C(root) without root.
       type: dict

@@ -72,6 +72,17 @@ def _pool(item: dict, source: str) -> Pool:
     return Pool(str(item.get("name") or ""), str(network), source, size, 1 << max(0, size - network.prefixlen))
 
 
+def encapsulations(documents: Iterable[dict]) -> frozenset[str]:
+    """How the enabled pools among the objects wrap packets: ipip, vxlan, both or neither."""
+    specs = [as_mapping(item.get("spec")) for item in documents if item.get("kind") == "IPPool"]
+    return frozenset(
+        kind
+        for kind in ("ipip", "vxlan")
+        for spec in specs
+        if spec.get("disabled") is not True and spec.get(f"{kind}Mode") in {"Always", "CrossSubnet"}
+    )
+
+
 def overlaps(pools: Iterable[Pool], ranges: Mapping[str, Iterable[str]]) -> list[tuple[Pool, str, str]]:
     """Which pools share addresses with other ranges: (pool, name of the range, the range).
 

@@ -50,7 +50,7 @@ OPENSHIFT_NETWORKS = Resource(
 CALICO_GROUPS = (("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3"))
 CALICO_KINDS = (
     ("felixconfigurations", "FelixConfiguration", ()),
-    ("ippools", "IPPool", ("cidr", "blockSize", "disabled", "nodeSelector")),
+    ("ippools", "IPPool", ("cidr", "blockSize", "disabled", "nodeSelector", "ipipMode", "vxlanMode")),
     ("clusterinformations", "ClusterInformation", ("calicoVersion",)),
 )
 

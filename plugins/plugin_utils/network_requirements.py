@@ -17,7 +17,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BL
 from ansible_collections.portcullis.fleet.plugins.plugin_utils import calico_install, kube_proxy
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_install import CalicoInstall
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_kube_proxy import proxy_conflicts
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_pools import Pool, overlaps
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_pools import Pool, encapsulations, overlaps
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_selector import SelectorError, selector_matches
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_effective import Effective
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import Version, parse_version
@@ -41,6 +41,8 @@ class Calico:
     version: Version | None
     config: Effective
     fits_int32: bool = True
+    # How pools wrap packets: ipip, vxlan.
+    encapsulations: frozenset[str] = frozenset()
 
 
 class Network:
@@ -71,7 +73,8 @@ class Network:
         """What is known of Felix on a node, None where it does not run."""
         if not self.has_calico or node not in self._keys:
             return None
-        return Calico(self.install.version, self._configs[self._keys[node]], self.fits_int32)
+        config = self._configs[self._keys[node]]
+        return Calico(self.install.version, config, self.fits_int32, encapsulations(self.objects))
 
     def groups(self, modes: Mapping[str, str]) -> dict[tuple[tuple, str], list[str]]:
         """The nodes that are judged alike: by what concerns them of Felix's objects, and their live kube-proxy mode.

@@ -79,6 +79,8 @@ class Node:
     controller_epoch_s: dict | None = None
     # What the cluster says of Felix here; None where it does not run or the cluster was not read.
     calico: Calico | None = None
+    # kube-proxy's mode as the cluster configures it, empty where that is not known.
+    proxy_mode: str = ""
 
     @property
     def containerd(self) -> dict:

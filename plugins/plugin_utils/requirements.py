@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.module_utils.registry_names import DEFAULT_DIRECTORY
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kernel_requirements import KERNEL_ROWS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import (
     ARCHITECTURES,
     Node,
@@ -276,6 +277,7 @@ CHECKS = (
         "free space on the node: unused images (crictl rmi --prune), old journals",
         little_disk,
     ),
+    *(Check(*row) for row in KERNEL_ROWS),
 )
 
 

@@ -71,6 +71,8 @@ def test_the_probe_sees_a_node_of_the_cluster_as_it_is(fleet: Fleet):
     assert found["kube_proxy"] == {"mode": "iptables", "error": ""}
     assert found["kubelet"] == {"active": True, "healthy": True, "error": ""}
     assert found["packet_filters"] == []
+    assert found["kernel_features"]["unseen"] == ""
+    assert found["kernel_features"]["features"]["iptables_match.set"]["state"] == "works"
     assert found["unseen"] == {}
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_table import FEATURES
+
+ALSO_FEATURES = ("bpf", "btf", "conntrack_sctp", "xdp")
 BUSYBOX = "docker.io/library/busybox:1.33"
 CLEAN_PROBE = {
     "probe_version": 1,
@@ -63,6 +66,17 @@ CLEAN_PROBE = {
         {"path": "/etc", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False, "obstacle": ""},
         {"path": "/etc/containerd", "free_bytes": 2**30, "free_inodes": 100_000, "read_only": False, "obstacle": ""},
     ],
+    "kernel_features": {
+        "features": {name: {"state": "works", "evidence": "tried"} for name in (*FEATURES, *ALSO_FEATURES)},
+        "cgroup": {"version": "2", "mounts": {"cgroup2": "/sys/fs/cgroup"}},
+        "lsm": ["lockdown", "capability", "bpf"],
+        "lockdown": "none",
+        "rp_filter": 0,
+        "ipv6": True,
+        "cap_sys_admin": True,
+        "modules_disabled": False,
+        "unseen": "",
+    },
     "unseen": {},
     "duration_ms": 100,
 }

@@ -16,6 +16,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements impo
     probe_fault,
 )
 
+from .kernel_problems import KERNEL_PROBLEMS
 from .netfilter_samples import base_chain, ruleset
 from .network_samples import calico_node, felix
 from .probes import BUSYBOX, CLEAN_PROBE, probe_with
@@ -150,7 +151,9 @@ def test_each_problem_is_one_finding_that_says_what_was_found(changes, finding_i
 
 
 def test_every_check_is_provoked_by_a_test():
-    assert {check.id for check in CHECKS} == {row[1] for row in PROBLEMS.values()}
+    provoked = {row[1] for row in PROBLEMS.values()} | {row[0] for row in KERNEL_PROBLEMS.values()}
+
+    assert {check.id for check in CHECKS} == provoked
 
 
 @pytest.mark.parametrize(

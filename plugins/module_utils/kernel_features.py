@@ -1,0 +1,220 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which features the kernel of a node has, and what says so, read without changing the node.
+
+In this order: trying it where that loads nothing, the kernel's configuration, what is loaded, what can be loaded, and
+what is built in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gzip
+import os
+import platform
+import re
+import zlib
+
+from .host import read_text
+from .kernel_evidence import (
+    ABSENT,
+    BUILTIN,
+    UNKNOWN,
+    WORKS,
+    Evidence,
+    State,
+    judge_features,
+    judge_modules,
+    parse_barred,
+    parse_config,
+    parse_loaded,
+    parse_module_list,
+    with_live,
+)
+from .kernel_live import try_features
+from .kernel_netlink import link_has_xdp
+
+# The later win, as in modprobe.d(5).
+MODPROBE_DIRECTORIES = ("/lib/modprobe.d", "/usr/lib/modprobe.d", "/usr/local/lib/modprobe.d", "/run/modprobe.d")
+MODPROBE_LOCAL = "/etc/modprobe.d"
+RP_FILTER = "/proc/sys/net/ipv4/conf/all/rp_filter"
+# bpf(2) by architecture, and a command that only reads: BPF_PROG_GET_NEXT_ID. Source: linux/bpf.h, syscall tables.
+BPF_CALL = {"x86_64": 321, "aarch64": 280, "arm64": 280, "ppc64le": 361, "s390x": 351}
+BPF_PROG_GET_NEXT_ID = 11
+CAP_SYS_ADMIN = 21
+SCTP_SYSCTL = "/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established"
+TCP_SYSCTL = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
+
+
+def read_evidence(in_container):
+    """What the kernel says of itself: an C(Evidence)."""
+    release = platform.release()
+    config, source = _read_config(release)
+    directory = next(
+        (place for place in (f"/lib/modules/{release}", f"/usr/lib/modules/{release}") if os.path.isdir(place)), ""
+    )
+    lists = {name: read_text(f"{directory}/{name}") for name in ("modules.dep", "modules.builtin")}
+    loaded = read_text("/proc/modules")
+    return Evidence(
+        config=config,
+        config_source=source,
+        loaded=None if loaded is None else parse_loaded(loaded),
+        present=frozenset(_names("/sys/module")),
+        loadable=None if lists["modules.dep"] is None else parse_module_list(lists["modules.dep"]),
+        builtin=None if lists["modules.builtin"] is None else parse_module_list(lists["modules.builtin"]),
+        directory=directory or f"/lib/modules/{release}",
+        barred=parse_barred(_modprobe_texts()),
+        disabled=(read_text("/proc/sys/kernel/modules_disabled") or "").strip() == "1",
+        in_container=in_container,
+    )
+
+
+def _read_config(release):
+    """C((symbols, place)) of the running kernel's configuration; C((None, "")) when there is none."""
+    places = (
+        "/proc/config.gz",
+        f"/boot/config-{release}",
+        f"/lib/modules/{release}/config",
+        f"/usr/lib/modules/{release}/config",
+        f"/lib/modules/{release}/build/.config",
+    )
+    for place in places:
+        text = _read_zipped(place) if place.endswith(".gz") else read_text(place)
+        if text:
+            return parse_config(text), place
+    return None, ""
+
+
+def _read_zipped(path):
+    """The text of a compressed file, or None: not every kernel shows its configuration."""
+    try:
+        with gzip.open(path) as stream:
+            return stream.read().decode("utf-8", "replace")
+    except (OSError, EOFError, zlib.error):
+        return None
+
+
+def _names(directory):
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _modprobe_texts():
+    """modprobe.d's files by path; of one name the later directory's counts, and they are read by name."""
+    files = {
+        name: f"{directory}/{name}"
+        for directory in (*MODPROBE_DIRECTORIES, MODPROBE_LOCAL)
+        for name in _names(directory)
+        if name.endswith(".conf")
+    }
+    return {path: read_text(path) or "" for _name, path in sorted(files.items())}
+
+
+def bpf_call():
+    """The C(State) of bpf(2)."""
+    number = BPF_CALL.get(platform.machine())
+    if number is None:
+        return State(UNKNOWN, f"the number of bpf(2) on {platform.machine()} is not known")
+    command = (ctypes.c_uint32 * 32)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(
+        ctypes.c_long(number), ctypes.c_int(BPF_PROG_GET_NEXT_ID), ctypes.byref(command), ctypes.c_uint(12)
+    )
+    code = 0 if result == 0 else ctypes.get_errno()
+    if code in (0, errno.ENOENT):  # no program is loaded yet
+        return State(WORKS, "bpf(2) answers")
+    if code == errno.ENOSYS:
+        return State(ABSENT, "bpf(2): " + os.strerror(code))
+    return State(BUILTIN, "bpf(2) is there: " + os.strerror(code))
+
+
+def xdp(bpf):
+    """The C(State) of XDP, which a kernel with bpf(2) has if its links say whether a program is there."""
+    if bpf.state == ABSENT:
+        return bpf
+    try:
+        has = link_has_xdp()
+    except OSError as error:
+        return State(UNKNOWN, f"rtnetlink: {error.strerror}")
+    return State(BUILTIN, "links have IFLA_XDP") if has else State(ABSENT, "links have no IFLA_XDP")
+
+
+def btf():
+    """The C(State) of the kernel's type information, by which programs find its fields."""
+    path = "/sys/kernel/btf/vmlinux"
+    if os.path.exists(path):
+        return State(BUILTIN, path)
+    return State(ABSENT, f"{path} is not there") if os.path.isdir("/sys/kernel") else State(UNKNOWN, "no /sys")
+
+
+def conntrack_sctp(modules, evidence):
+    """The C(State) of connection tracking of SCTP: a part of nf_conntrack since 4.11, a module before."""
+    if os.path.exists(SCTP_SYSCTL):
+        return State(BUILTIN, SCTP_SYSCTL)
+    module = modules["nf_conntrack_proto_sctp"]
+    if evidence.config is not None or module.state != ABSENT:
+        return module
+    if os.path.exists(TCP_SYSCTL):
+        return State(ABSENT, f"{SCTP_SYSCTL} is not there, {os.path.basename(TCP_SYSCTL)} is")
+    return State(UNKNOWN, "no kernel configuration, and nf_conntrack is not loaded")
+
+
+def cgroups(mountinfo):
+    """C({version, mounts}) of a mountinfo text, see proc(5): version 2, 1, hybrid, or none."""
+    found = {}
+    for line in mountinfo.splitlines():
+        fields, _separator, kind = line.partition(" - ")
+        if kind.startswith(("cgroup ", "cgroup2 ")):
+            found.setdefault(kind.split()[0], fields.split()[4])
+    kinds = sorted(found)
+    version = {"cgroup": "1", "cgroup2": "2", "cgroup cgroup2": "hybrid"}.get(" ".join(kinds), "none")
+    return {"version": version, "mounts": {kind: found[kind] for kind in kinds}}
+
+
+def parse_lockdown(text):
+    """The mode in brackets, such as C(none [integrity] confidentiality); empty when there is none."""
+    match = re.search(r"\[(\w+)\]", text)
+    return match.group(1) if match else ""
+
+
+def bounding_capabilities(status):
+    """The bounding set in a process's status, see proc(5), or None."""
+    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return int(match.group(1), 16) if match else None
+
+
+def probe_kernel(in_container, runtime_pid=0):
+    """Read the kernel.
+
+    :param in_container: whether the node is a container itself.
+    :param runtime_pid: of the container runtime, whose capabilities are the most that a pod can have; 0 for PID 1's.
+    :returns: C(features), by name C({state, evidence}); C(cgroup); C(lsm), names or None; C(lockdown), a mode or "";
+        C(rp_filter), the value for all interfaces or None; C(ipv6); C(cap_sys_admin), whether a container can have it,
+        or None; C(modules_disabled); C(unseen), why nothing could be tried.
+    """
+    evidence = read_evidence(in_container)
+    modules = judge_modules(evidence)
+    features = judge_features(modules)
+    live, unseen = try_features(modules, evidence)
+    features = with_live(features, live)
+    features["conntrack_sctp"] = conntrack_sctp(modules, evidence)
+    features["bpf"] = bpf_call()
+    features["xdp"] = xdp(features["bpf"])
+    features["btf"] = btf()
+    lsm = read_text("/sys/kernel/security/lsm")
+    rp_filter = (read_text(RP_FILTER) or "").strip()
+    capabilities = bounding_capabilities(read_text(f"/proc/{runtime_pid or 1}/status") or "")
+    return {
+        "features": {name: dict(found._asdict()) for name, found in sorted(features.items())},
+        "cgroup": cgroups(read_text("/proc/self/mountinfo") or ""),
+        "lsm": None if lsm is None else lsm.strip().split(","),
+        "lockdown": parse_lockdown(read_text("/sys/kernel/security/lockdown") or ""),
+        "rp_filter": int(rp_filter) if rp_filter.isdigit() else None,
+        "ipv6": os.path.isdir("/proc/sys/net/ipv6"),
+        "cap_sys_admin": None if capabilities is None else bool(capabilities >> CAP_SYS_ADMIN & 1),
+        "modules_disabled": evidence.disabled,
+        "unseen": unseen,
+    }
