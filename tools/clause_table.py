@@ -78,7 +78,13 @@ CALICO_CLAUSES = (
             "packet_filter.stale",
         ),
     ),
-    Clause(CALICO, "key/value store", "requires an accessible key/value store for all Calico components", (), NOT_YET),
+    Clause(
+        CALICO,
+        "key/value store",
+        "requires an accessible key/value store for all Calico components",
+        ("calico.datastore_etcd", "calico.not_ready"),
+        "an etcd of Calico's own is not asked: that calico-node is ready shows that its node reaches it",
+    ),
     Clause(
         CALICO,
         _NETWORK,
@@ -88,7 +94,13 @@ CALICO_CLAUSES = (
     ),
     Clause(CALICO, "Privileges", "Calico has the privilege CAP_SYS_ADMIN", ("node.cap_sys_admin",)),
     Clause(CALICO, "Privileges", "requires that the kubelet be allowed to run privileged containers", (), NOT_YET),
-    Clause(CALICO, "Supported versions", "We tested Calico v3.25 with the following Kubernetes versions", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Supported versions",
+        "We tested Calico v3.25 with the following Kubernetes versions",
+        ("calico.kubernetes_untested", "calico.version_unknown"),
+    ),
+    Clause(CALICO, "Supported versions", "v1.15 or earlier. v1.16-v1.18", ("calico.kubernetes_fails",)),
     Clause(CALICO, "Plug-in", "The kubelet must be configured to use CNI networks", (), NOT_YET),
     Clause(
         CALICO,
@@ -97,7 +109,12 @@ CALICO_CLAUSES = (
         ("kubelet.not_healthy",),
         "not checked yet: kubelet's arguments; whether it runs and is healthy is",
     ),
-    Clause(CALICO, "Other network providers", "Calico must be the only network provider in each cluster", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Other network providers",
+        "Calico must be the only network provider in each cluster",
+        ("network.several_providers",),
+    ),
     Clause(
         CALICO,
         "Supported kube-proxy modes",
@@ -110,16 +127,22 @@ CALICO_CLAUSES = (
             "packet_filter.stale",
         ),
     ),
-    Clause(CALICO, "Supported kube-proxy modes", "Requires Kubernetes >=v1.9.3", (), NOT_YET),
+    Clause(CALICO, "Supported kube-proxy modes", "Requires Kubernetes >=v1.9.3", ("kube_proxy.ipvs_version",)),
     Clause(
         CALICO,
         "IP address pool configuration",
         "cannot overlap with any other IP range on the network",
-        ("calico.pool_overlaps",),
-        "not checked yet: ranges of the network that neither the cluster nor its nodes name",
+        ("calico.pool_overlaps", "calico.pool_routes"),
+        "ranges of the network that neither the cluster nor the routes of its nodes name",
     ),
-    Clause(CALICO, "Application layer policy requirements", "MutatingAdmissionWebhook enabled", (), NOT_YET),
-    Clause(CALICO, "Application layer policy requirements", "for Istio v1.9 or v1.10", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Application layer policy requirements",
+        "MutatingAdmissionWebhook enabled",
+        ("cluster.mutating_webhooks_off",),
+        "asked only where Felix has policySyncPathPrefix; the flags of an API server that is no pod are not seen",
+    ),
+    Clause(CALICO, "Application layer policy requirements", "for Istio v1.9 or v1.10", ("istio.version",)),
     Clause(
         CALICO,
         _MODULES,
@@ -174,7 +197,11 @@ SECURE_WORKLOAD_CLAUSES = (
         SECURE_WORKLOAD,
         _PREREQUISITES,
         "security policies must permit privileged mode pods",
-        ("cluster.admission_refused",),
+        (
+            "cluster.admission_refused",
+            "cluster.admission_unknown",
+            "webhook.could_block",
+        ),
     ),
     Clause(SECURE_WORKLOAD, _PREREQUISITES, "busybox:1.33 images must either be preinstalled", _IMAGE),
     Clause(SECURE_WORKLOAD, _PREREQUISITES, "if the config_path is not set, modify your config.toml", _CONFIG_PATH),
@@ -185,7 +212,13 @@ SECURE_WORKLOAD_CLAUSES = (
         ("containerd.binary_replaced", "containerd.config_not_loaded", "containerd.missing"),
         "the restart is done by the run itself, role containerd",
     ),
-    Clause(SECURE_WORKLOAD, _PREREQUISITES, "toleration flag can be used to pass in a toleration", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "toleration flag can be used to pass in a toleration",
+        ("coverage.node_not_reached",),
+        "before the agent is there nothing is judged: whether nodes with taints shall have it is the user's choice",
+    ),
     Clause(SECURE_WORKLOAD, _PREREQUISITES, "For Windows worker nodes", (), WINDOWS_NOT_YET),
     Clause(
         SECURE_WORKLOAD,
@@ -213,7 +246,13 @@ SECURE_WORKLOAD_CLAUSES = (
         "Not interfere with Linux iptables rules or marks",
         ("packet_filter.displaced", "packet_filter.marks_collide"),
     ),
-    Clause(SECURE_WORKLOAD, _ENFORCEMENT, "The following CNI plug-ins are tested", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _ENFORCEMENT,
+        "The following CNI plug-ins are tested",
+        ("network.plugin_untested",),
+        "the plugin is known by its DaemonSet; the version of Calico is not held to 3.13",
+    ),
     Clause(
         SECURE_WORKLOAD,
         _ENFORCEMENT,
@@ -243,12 +282,20 @@ RUNTIME_ENFORCER_CLAUSES = tuple(
         ("Set agent resources", "agent.resources defaults to a Guaranteed 250m CPU and 256Mi memory"),
         ("Agent security context", "The agent needs hostPID: true and four Linux capabilities"),
         ("Agent security context", "Keep the Runtime Enforcer namespace at the privileged level"),
-        ("PriorityClass", "New pods that name the deleted class do not start"),
         ("Telemetry", "point Runtime Enforcer at an OpenTelemetry collector"),
         ("Restrict the learning scope", "restrict the selector to the namespaces that you onboard"),
         ("Keep the debugger off", "Keep it off in production"),
         ("Require the agent before a workload starts", "needs containerd 2.2 or later, or CRI-O 1.34 or later"),
     )
+)
+
+RUNTIME_ENFORCER_CLAUSES += (
+    Clause(
+        RUNTIME_ENFORCER,
+        "PriorityClass",
+        "New pods that name the deleted class do not start",
+        ("cluster.priority_class_missing",),
+    ),
 )
 
 CLAUSES = CALICO_CLAUSES + SECURE_WORKLOAD_CLAUSES + RUNTIME_ENFORCER_CLAUSES

@@ -10,6 +10,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     cluster_requirements,
+    cluster_versions,
     findings,
     network_requirements,
     node_observations,
@@ -21,6 +22,7 @@ ARGUMENT_SPEC = {
     "probes": {"type": "dict", "required": True},
     "cluster": {"type": "dict"},
     "engine": {"type": "str", "choices": list(node_observations.ENGINES), "default": "native"},
+    "calico_matrix": {"type": "path"},
     "registry_config_path": {"type": "path"},
     "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
     "containerd_restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
@@ -41,6 +43,7 @@ def host_record(name: str, hostvars: dict, result: dict) -> dict:
         "machine_id": system.get("machine_id", ""),
         "read": bool(system),
         "proxy_mode": probe.get("kube_proxy", {}).get("mode", ""),
+        "routes": probe.get("routes"),
     }
 
 
@@ -100,7 +103,7 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
     for node in with_calico(nodes, cluster, records):
         found += requirements.evaluate_node(node)
     if cluster:
-        found += cluster_requirements.evaluate_cluster(cluster, records, arguments["engine"])
+        found += cluster_requirements.evaluate_cluster(cluster, records, arguments["engine"], arguments["matrix"])
     excluded = requirements.left_out(found)
     changeable = [node.name for node in nodes if node.uses_containerd and node.name not in excluded]
     return findings.waive(found, arguments["accept"]), changeable
@@ -116,6 +119,11 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
         arguments["accept"] = findings.parse_accept(arguments["accept"])
+        try:
+            arguments["matrix"] = cluster_versions.read_matrix(arguments["calico_matrix"] or "")
+        except cluster_versions.MatrixError as error:
+            result.update(failed=True, msg=f"calico_matrix: {error}")
+            return result
         try:
             found, changeable = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
         except (ValueError, KeyError, TypeError) as error:

@@ -32,6 +32,7 @@ from .cri import CriClient, CriError
 from .host import flag_value, parse_os_release, parse_units, read_text, run_command
 from .kernel_features import probe_kernel
 from .packet_filters import read_packet_filters
+from .routes import read_routes
 
 PROBE_VERSION = 1
 HTTP_TIMEOUT_S = 2
@@ -303,6 +304,7 @@ def collect(images, disk_paths):
         "containerd": containerd,
         "packet_filters": probe_packet_filters(units),
         "packet_filter_rules": read_packet_filters([name for name in PACKET_FILTER_UNITS if is_active(units, name)]),
+        "routes": read_routes(),
         "kube_proxy": probe_kube_proxy(),
         "kubelet": probe_kubelet(units),
         "time": probe_time(units),

@@ -14,10 +14,12 @@ description:
   - Reads the nodes and the version of a cluster, asks by SelfSubjectAccessReview for exactly the rights that a run
     uses, and by a server-side dry run whether a privileged pod would be admitted in a namespace.
   - Reads what decides Calico and kube-proxy too, the DaemonSets that run them, the ConfigMaps that these read, Calico's
-    settings and pools, the ranges of services, and the C(Network) of OpenShift; and where the API servers really
-    listen. What may not be read is named in the result and is no error.
-  - Reads no Secret. Of a container's variables only those of Felix and Calico are kept, and neither annotations nor a
-    kubeconfig.
+    settings and pools, the ranges of services, and the C(Network) of OpenShift.
+  - Reads where the API servers really listen, network plugins, webhooks and PriorityClasses that could keep the agent
+    from starting, and Istio where Calico's application layer policy is used. What may not be read is named in the
+    result and is no error.
+  - Reads no Secret. Of a container's variables only those of Felix, Calico and its datastore are kept, and neither
+    annotations nor a kubeconfig.
   - Runs on the controller. Needs the Python library C(kubernetes) there.
 author:
   - The Portcullis developers (@portcullis)
@@ -75,15 +77,38 @@ cluster:
       type: dict
       sample: {"name": "portcullis-system", "exists": false, "terminating": false, "labels": {}}
     admission:
-      description: Whether a privileged pod would be admitted, with the API server's words if not. Null when that was
-        not asked, since the namespace does not exist or the right is missing.
+      description: Whether a privileged pod would be admitted, with the API server's words if not, and whether it was
+        tried, which a webhook that takes no dry run prevents. Null when that was not asked, since the namespace does
+        not exist or the right is missing.
       type: dict
-      sample: {"admitted": true, "message": ""}
+      sample: {"admitted": true, "tried": true, "message": ""}
     api_server:
       description: Where the API servers listen, from Service C(kubernetes) and its endpoints. Ports are null and the
         list is empty where they may not be read.
       type: dict
       sample: {"service_port": 443, "target_port": 6443, "endpoints": [{"address": "10.0.0.10", "port": 6443}]}
+    providers:
+      description: The DaemonSets of network plugins that have Linux nodes to run on. C(chained) says why one is no
+        provider of addresses and routes of its own, as far as its own settings tell.
+      type: list
+      elements: dict
+      sample: [{"provider": "calico", "namespace": "kube-system", "name": "calico-node", "desired": 3, "ready": 3}]
+    webhooks:
+      description: The webhooks with failurePolicy C(Fail) that are asked about the namespace, its DaemonSets or its
+        pods, and whether their service has anybody who answers.
+      type: list
+      elements: dict
+      sample: [{"configuration": "guard", "name": "pods.guard.example", "service": "guard/guard", "state": "ready"}]
+    agents:
+      description: The namespace's DaemonSets with tolerations and node selector, and who names a PriorityClass that is
+        not there.
+      type: dict
+      sample: {"daemon_sets": [], "missing_classes": {}}
+    mesh:
+      description: Istio's version, and API servers whose MutatingAdmissionWebhook is switched off. Null where Calico's
+        application layer policy is not used.
+      type: dict
+      sample: {"istio": "1.10.2", "disabled_on": []}
     unseen:
       description: What could not be read beside the network, with the API server's words.
       type: dict

@@ -83,6 +83,11 @@ probe:
         units; and in C(unseen) what could not be read. Nothing is loaded or registered in the kernel to read them.
       type: dict
       sample: {"saves": ["eJwDAAAAAAE="], "nft_json": [], "ip_rules": [], "programs": ["kubelet"], "unseen": ""}
+    routes:
+      description: The routes of the main table that lead to networks, with the protocol number of who made each.
+        Default routes, blackholes and pods of this node are left out. C(error) says what is not there.
+      type: dict
+      sample: {"routes": [{"destination": "10.0.0.0/24", "interface": "eth0", "protocol": 2}], "error": ""}
     kube_proxy:
       description: The live mode from kube-proxy's own endpoint, or why it did not answer.
       type: dict

@@ -34,6 +34,11 @@ options:
     type: str
     choices: [native, runtime_enforcer, secure_workload]
     default: native
+  calico_matrix:
+    description:
+      - Path on the controller of a file that says which versions of Calico, Istio and Kubernetes go together.
+      - By default the collection's own, C(plugins/plugin_utils/calico_matrix.yml).
+    type: path
   registry_config_path:
     description: What containerd's registry C(config_path) shall be. If it is not set, any directory will do.
     type: path

@@ -95,6 +95,29 @@ class CalicoInstall:
         version = where.pop("version", None) or self.version
         return effective(version, environment=self.environment, objects=objects, **where)
 
+    @property
+    def policy_only(self) -> bool:
+        """Whether another plugin gives the pods their addresses and routes."""
+        backend, prefix = (
+            self.environment.get("CALICO_NETWORKING_BACKEND"),
+            self.environment.get("FELIX_INTERFACEPREFIX"),
+        )
+        return (
+            "calico.policy_only" in self.notes
+            or bool(backend and backend.value == "none")
+            or bool(prefix and prefix.value and "cali" not in prefix.value)
+        )
+
+    @property
+    def etcd_endpoints(self) -> str:
+        """Where calico-node keeps its objects when that is etcd, "" when it is the Kubernetes API."""
+        kinds = [self.environment.get(name) for name in ("FELIX_DATASTORETYPE", "DATASTORE_TYPE")]
+        kind = next((item.value for item in kinds if item and item.value), "")
+        endpoints = self.environment.get("ETCD_ENDPOINTS")
+        if kind.startswith("etcd") or (endpoints and endpoints.value and not kind):
+            return (endpoints and endpoints.value) or "not named in its environment"
+        return ""
+
     def lever(self, name: str) -> str:
         """Where the environment's value of a setting is changed or taken away."""
         variable = BY_CONFIG[name.lower()].environment if name.lower() in BY_CONFIG else f"FELIX_{name.upper()}"

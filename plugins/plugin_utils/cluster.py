@@ -17,6 +17,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text impor
 
 REQUEST_TIMEOUT_S = 15
 PAGE = 500
+# A webhook with side effects, which the API server does not call in a dry run.
+NO_DRY_RUN = "does not support dry run"
 # Exactly what a run does: (verb, API group, resource, in the namespace).
 ACCESS_NEEDED = (
     ("list", "", "nodes", False),
@@ -210,10 +212,14 @@ class Cluster:
         }
 
     def admission(self, namespace: str) -> dict:
-        """Whether a privileged pod would be admitted: C({admitted, message}), by a server-side dry run."""
+        """Whether a privileged pod would be admitted: C({admitted, tried, message}), by a server-side dry run.
+
+        tried: false where a webhook takes no dry run, which says nothing of the pod.
+        """
         create_pod = self._core.create_namespaced_pod
         status, answer = self._call(create_pod, namespace, privileged_pod(namespace), dry_run="All")
-        return {"admitted": status == 200, "message": "" if status == 200 else answer.get("message", str(status))}
+        message = "" if status == 200 else answer.get("message", str(status))
+        return {"admitted": status == 200, "tried": NO_DRY_RUN not in message, "message": message}
 
     def reader(self) -> Reader:
         """What reads objects by kind; that the API groups cannot be read is noted as unseen."""
@@ -238,10 +244,13 @@ class Cluster:
         except ClusterError as error:
             return {**empty, "unseen": {"network": str(error)}}
 
-    def survey(self, reader: Reader, namespace: str) -> dict:
-        """What cluster_survey.read_survey tells; never an error."""
+    def survey(self, reader: Reader, namespace: dict, calico: list[dict]) -> dict:
+        """What cluster_survey.read_survey tells; never an error.
+
+        :param namespace: as namespace() returns it. :param calico: C(calico) of network().
+        """
         try:
-            return read_survey(reader, namespace)
+            return read_survey(reader, namespace, calico) if reader.groups else EMPTY_SURVEY
         except ClusterError as error:
             return {**EMPTY_SURVEY, "unseen": {"cluster": str(error)}}
 
@@ -288,4 +297,4 @@ class Cluster:
             found["namespace"] = self.namespace(namespace)
         if found["namespace"]["exists"] and ("create", "pods") in allowed:
             found["admission"] = self.admission(namespace)
-        return {**found, **self.survey(reader, namespace)}
+        return {**found, **self.survey(reader, found["namespace"], found["network"]["calico"])}

@@ -32,7 +32,9 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import 
 # Static pods of kube-proxy are the same on each node: one page shows their kinds. Labels of RKE2 and GKE, and of kops.
 STATIC_PODS = 50
 STATIC_POD_LABELS = ("component=kube-proxy", "k8s-app=kube-proxy")
-KEPT_VARIABLE = re.compile(r"FELIX_|CALICO_|IP(?:_|6|$)", re.IGNORECASE)
+KEPT_VARIABLE = re.compile(r"FELIX_|CALICO_|IP(?:_|6|$)|DATASTORE_TYPE$|ETCD_ENDPOINTS$", re.IGNORECASE)
+# A name and password in an address.
+USER_INFO = re.compile(r"(?<=//)[^/@,\s]*@")
 CNI_CONFIG = "cni_network_config"
 HASH = "kubeadm.kubernetes.io/component-config.hash"
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR")
@@ -151,7 +153,7 @@ def _variable(entry: dict) -> dict:
     """A variable; of one that comes from elsewhere than a ConfigMap only that it does."""
     source = as_mapping(entry.get("valueFrom"))
     if not source:
-        return {"name": entry["name"], "value": entry.get("value", "")}
+        return {"name": entry["name"], "value": USER_INFO.sub("", str(entry.get("value") or ""))}
     return {
         "name": entry["name"],
         "valueFrom": {key: value if key == "configMapKeyRef" else {} for key, value in source.items()},
@@ -215,7 +217,7 @@ def _variables_config_maps(reader: Reader, workloads: list[dict]) -> Iterator[di
         found = reader.one(CONFIG_MAPS, name, namespace)
         if len(reader.unseen) == status:
             data = {
-                key: _host_local(text) if key == CNI_CONFIG else text
+                key: _host_local(text) if key == CNI_CONFIG else USER_INFO.sub("", str(text))
                 for key, text in as_mapping(found.get("data")).items()
                 if key in keys or KEPT_VARIABLE.match(key)
             }

@@ -10,6 +10,8 @@ from collections import Counter
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission import parse_refusal
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission_remedies import refused_by, remedy_for
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import survey_findings
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import Matrix, read_matrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_findings, network_of
 
 
@@ -148,6 +150,18 @@ def admission_findings(probe: dict) -> list[dict]:
             )
         ]
     name, refusal = probe["namespace"]["name"], parse_refusal(admission["message"])
+    if not admission.get("tried", True):
+        return [
+            finding(
+                "cluster.admission_unknown",
+                severity=WARNING,
+                requirement="secure-workload/Requirements and Prerequisites",
+                observed=f"namespace {name}: {admission['message']}: whether a privileged pod is admitted is not known",
+                expected="a privileged pod is admitted (server-side dry run)",
+                remedy="leave out the namespace in that webhook's namespaceSelector, or make sure that it admits "
+                "privileged pods there and waive it: cluster.admission_unknown",
+            )
+        ]
     by_level, who = refusal.who == "psa", refused_by(refusal)
     return [
         finding(
@@ -161,10 +175,14 @@ def admission_findings(probe: dict) -> list[dict]:
     ]
 
 
-def evaluate_cluster(probe: dict, cluster_hosts: dict[str, dict], engine: str = "native") -> list[dict]:
+def evaluate_cluster(
+    probe: dict, cluster_hosts: dict[str, dict], engine: str = "native", matrix: Matrix | None = None
+) -> list[dict]:
     """All findings of a cluster probe. Without the right to list nodes the inventory cannot be compared.
 
-    :param cluster_hosts: as for match_nodes, each with C(proxy_mode), kube-proxy's live mode there, empty if not known.
+    :param cluster_hosts: as for match_nodes, each with C(proxy_mode), kube-proxy's live mode there, empty if not known,
+        and C(routes) of its probe, if there are.
+    :param matrix: which versions go together, the collection's own if None.
     """
     found = access_findings(probe["access"]) + admission_findings(probe)
     may_list = any(item["allowed"] for item in probe["access"] if item["resource"] == "nodes")
@@ -173,6 +191,8 @@ def evaluate_cluster(probe: dict, cluster_hosts: dict[str, dict], engine: str = 
     network = network_of(probe)
     if network:
         hosts = {node: host for host, node in match_nodes(cluster_hosts, probe["nodes"]).items()}
-        modes = {node: cluster_hosts[host]["proxy_mode"] for node, host in hosts.items()}
+        records = {node: cluster_hosts[host] for node, host in hosts.items()}
+        modes = {node: record["proxy_mode"] for node, record in records.items()}
         found += network_findings(network, engine=engine, hosts=hosts, modes=modes)
+        found += survey_findings(probe, network, matrix or read_matrix(), engine=engine, hosts=hosts, records=records)
     return found

@@ -108,7 +108,8 @@ def felix_findings(
 def _demanded(install: CalicoInstall, objects: list[dict], plane: Dataplane) -> Iterator[dict]:
     mode, actions = plane.chain_insert_mode, (plane.filter_allow_action, plane.mangle_allow_action)
     # An accept of a native nftables chain is not final for the chains of others.
-    if plane.kind != "nftables" and mode.value != "Append" and any(item.value != "Return" for item in actions):
+    is_wrong = mode.value != "Append" and any(item.value != "Return" for item in actions)
+    if plane.kind != "nftables" and is_wrong and _is_known(install, mode, *actions):
         yield finding(
             "felix.chain_insert_mode",
             severity=BLOCKER,
@@ -117,7 +118,7 @@ def _demanded(install: CalicoInstall, objects: list[dict], plane: Dataplane) -> 
             expected="chainInsertMode Append, or Insert with filter and mangle allow action Return",
             remedy=f"{change_setting(install, objects, mode, 'Append')} ({_RESTARTS})",
         )
-    if plane.refresh_interval.value != 0:
+    if plane.refresh_interval.value != 0 and _is_known(install, plane.refresh_interval):
         yield finding(
             "felix.refresh_interval",
             severity=BLOCKER,
@@ -126,6 +127,11 @@ def _demanded(install: CalicoInstall, objects: list[dict], plane: Dataplane) -> 
             expected=f"{plane.refresh_interval.name} 0, so that Felix leaves the rules of others where they are",
             remedy=f"{change_setting(install, objects, plane.refresh_interval, 0)} ({_RESTARTS})",
         )
+
+
+def _is_known(install: CalicoInstall, *settings: Setting) -> bool:
+    """Whether these values are the effective ones; objects in etcd are not seen, so that no default is sure."""
+    return not install.etcd_endpoints or all(item.source == ENVIRONMENT for item in settings)
 
 
 def _not_default(install: CalicoInstall, objects: list[dict], config: Effective, plane: Dataplane) -> Iterator[dict]:

@@ -69,6 +69,24 @@ class Network:
         """Whether calico-node or an Installation is there; Calico's objects alone may be left over."""
         return self.install.method in {calico_install.MANIFEST, calico_install.OPERATOR}
 
+    @functools.cached_property
+    def pools(self) -> list[Pool]:
+        """The pools that give addresses, none where pods have theirs from another plugin.
+
+        The environment's pool is made only while there is none; the operator makes objects of its own.
+        """
+        if not self.has_calico or self.install.policy_only or NO_POOLS & self.install.notes.keys():
+            return []
+        known = self.install.pools
+        pools = [pool for pool in known if pool.source == "object"] or list(known)
+        return [pool for pool in pools if pool.name not in self.disabled_pools]
+
+    @functools.cached_property
+    def node_addresses(self) -> list[str]:
+        """The addresses of all nodes."""
+        found = {item for node in self.nodes.values() for item in node["addresses"]}
+        return sorted(text for text in found if _is_range(text))
+
     def calico_on(self, node: str) -> Calico | None:
         """What is known of Felix on a node, None where it does not run."""
         if not self.has_calico or node not in self._keys:
@@ -140,7 +158,7 @@ def network_findings(
     """
     found = [*_unseen(network), *_openshift(network, engine, modes, hosts), *_mode_differs(network, modes, hosts)]
     if network.has_calico:
-        found += _pools(network)
+        found += [*_datastore(network), *_pools(network)]
         found += _by_node(network, engine, modes, hosts)
     return found
 
@@ -154,6 +172,21 @@ def _unseen(network: Network) -> Iterator[dict]:
             observed="; ".join(f"{what}: {why}" for what, why in network.unseen.items()),
             expected="what decides Calico and kube-proxy can be read",
             remedy="name a kubeconfig of an administrator in portcullis_kubeconfig",
+        )
+
+
+def _datastore(network: Network) -> Iterator[dict]:
+    """That the API server answers shows the one datastore reachable; of the other it shows nothing."""
+    endpoints = network.install.etcd_endpoints
+    if endpoints:
+        yield finding(
+            "calico.datastore_etcd",
+            severity=WARNING,
+            requirement="calico/key/value store",
+            observed=f"calico-node keeps its objects in etcd ({endpoints}): FelixConfiguration and pools are not seen",
+            expected="Calico's settings can be read through the API server",
+            remedy="look at them with calicoctl get felixconfiguration,ippool -o yaml, then waive it: "
+            "calico.datastore_etcd; a calico-node that is ready reaches its etcd",
         )
 
 
@@ -234,15 +267,8 @@ def _mode_differs(network: Network, modes: Mapping[str, str], hosts: Mapping[str
 
 def _pools(network: Network) -> Iterator[dict]:
     """Pools that share addresses with services, nodes or each other."""
-    if NO_POOLS & network.install.notes.keys():
-        return
-    # The environment's pool is made only while there is none; the operator makes objects of its own.
-    known = network.install.pools
-    pools = [pool for pool in known if pool.source == "object"] or list(known)
-    pools = [pool for pool in pools if pool.name not in network.disabled_pools]
-    addresses = {item for node in network.nodes.values() for item in node["addresses"]}
-    ranges = {"services": network.service_ranges, "nodes": sorted(addresses)}
-    ranges = {name: [text for text in texts if _is_range(text)] for name, texts in ranges.items()}
+    pools = network.pools
+    ranges = {"services": list(filter(_is_range, network.service_ranges)), "nodes": network.node_addresses}
     shared: dict[tuple[Pool, str], list[str]] = {}
     for pool, name, text in overlaps(pools, ranges):
         shared.setdefault((pool, f"addresses of {name}"), []).append(text)

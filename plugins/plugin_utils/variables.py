@@ -18,6 +18,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.image_reference import parse_reference
+from .cluster_versions import MatrixError, read_matrix
 from .containerd_gate import check_accepted
 from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
@@ -131,8 +132,17 @@ def _complain_hosts(items: list[Mapping]) -> str | None:
     return None
 
 
+def _complain_matrix(path: str) -> str | None:
+    try:
+        read_matrix(path)
+    except MatrixError as error:
+        return str(error)
+    return None
+
+
 # Beyond types and choices: what a value must be to work at all.
 RULES: dict[str, Callable] = {
+    "portcullis_calico_matrix": _complain_matrix,
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
     "portcullis_containerd_hosts": _complain_hosts,

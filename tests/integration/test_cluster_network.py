@@ -38,7 +38,7 @@ DEFINITIONS = [definition("felixconfigurations", "FelixConfiguration"), definiti
 LABELS = {"k8s-app": "calico-node"}
 CONTAINER = {
     "name": "calico-node",
-    "image": "registry.invalid/calico/node:v3.27.0",
+    "image": "registry.invalid/calico/node:v3.31.0",
     "env": [{"name": "FELIX_CHAININSERTMODE", "value": "Insert"}],
 }
 CALICO_NODE = {

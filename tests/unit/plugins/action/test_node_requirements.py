@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ansible_collections.portcullis.fleet.plugins.action.node_requirements import judge
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import read_matrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_of
 
 from tests.unit.plugins.plugin_utils.network_samples import calico_node, felix, network
@@ -24,6 +25,7 @@ def arguments(probes: dict, **changes: object) -> dict:
         "probes": probes,
         "cluster": CLUSTER,
         "engine": "native",
+        "matrix": read_matrix(),
         "registry_config_path": None,
         "images": ["docker.io/library/busybox:1.33"],
         "containerd_restart": "auto",
