@@ -75,11 +75,13 @@ def try_features(modules, evidence):
     :param modules: of judge_modules, at the time of the call. :param evidence: what they were judged by.
     """
     tries = [name for name, (_try, also) in TRIES.items() if loads_none((*FEATURES[name], *also), modules, evidence)]
+    # Without rules a program must not run: it would open its socket, and the kernel load what answers there.
     rules = [
-        (program, backend.proves, [rule for rule in backend.rules if _is_safe(rule, backend, modules, evidence)])
+        (program, backend.proves, safe)
         for backend in BACKENDS
+        for safe in [[rule for rule in backend.rules if _is_safe(rule, backend, modules, evidence)]]
         for program in [_find(backend.programs)]
-        if program
+        if safe and program
     ]
     answer = run_in_network(lambda: _try_all(tries, rules), TIMEOUT_S)
     if isinstance(answer, SandboxError):

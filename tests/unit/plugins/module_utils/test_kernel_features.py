@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import kernel_features, kernel_live
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence import Evidence, judge_modules
 from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_features import (
     bounding_capabilities,
     cgroups,
@@ -131,6 +132,32 @@ def test_without_the_right_to_namespaces_the_lists_decide(monkeypatch):
 
     assert found["unseen"] == "not permitted"
     assert "works" not in {found["features"][name]["state"] for name in FEATURES}
+
+
+@pytest.mark.parametrize(
+    "loaded", [(), ("x_tables", "ip_tables")], ids=["nothing loaded", "a part of what a rule needs is loaded"]
+)
+def test_where_all_of_it_would_load_modules_no_program_runs(monkeypatch, loaded):
+    """A restore program without a rule loads nfnetlink all the same."""
+    evidence = Evidence(
+        config=None,
+        config_source="",
+        loaded=frozenset(loaded),
+        present=frozenset(),
+        loadable=frozenset(MODULES),
+        builtin=frozenset(),
+        directory="/lib/modules/6.1.0",
+        barred={},
+        disabled=False,
+        in_container=False,
+    )
+    run = []
+    monkeypatch.setattr(kernel_live, "run_in_network", lambda function, _timeout_s: function())
+    monkeypatch.setattr(kernel_live, "which", lambda name, path: f"/sbin/{name}")
+    monkeypatch.setattr(kernel_live.subprocess, "run", lambda argv, **_options: run.append(argv))
+
+    assert kernel_live.try_features(judge_modules(evidence), evidence) == ({}, "")
+    assert run == []
 
 
 @needs_root
