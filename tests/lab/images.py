@@ -77,8 +77,9 @@ def parse_ldd(text: str) -> list[str]:
 def _kube_proxy(root: Path, binaries: Path) -> bytes:
     """kube-proxy and the packet filter tools it runs, taken with their libraries from the nodes' root file system."""
     tools = [f"/{tool}" for tool in _PROXY_TOOLS]
-    libraries = parse_ldd(run(["chroot", root, "ldd", *tools], timeout_s=30).stdout)
     extensions = [f"/{path.relative_to(root)}" for path in root.glob("usr/lib/*/xtables/*.so")]
+    # Extensions have libraries of their own: without libm no service with two endpoints would be programmed.
+    libraries = parse_ldd(run(["chroot", root, "ldd", *tools, *extensions], timeout_s=30).stdout)
     files = {name.lstrip("/"): root / name.lstrip("/") for name in (*tools, *libraries, *extensions)}
     files = {re.sub(r"^(lib|lib64)/", r"usr/\1/", name): path.resolve() for name, path in files.items()}
     files["usr/local/bin/kube-proxy"] = binaries / "kube-proxy"
