@@ -12,8 +12,10 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     cluster_requirements,
     cluster_versions,
     findings,
+    flat_requirements,
     network_requirements,
     node_observations,
+    port_requirements,
     requirements,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import CLUSTER_GROUPS, PLAIN_GROUP, hosts_of
@@ -29,22 +31,9 @@ ARGUMENT_SPEC = {
     "accept_restart_of": {"type": "list", "elements": "str", "default": []},
     "accept": {"type": "list", "elements": "str", "default": []},
     "proven": {"type": "bool", "default": False},
+    "reachability": {"type": "dict"},
+    "flat_network": {"type": "dict"},
 }
-
-
-def host_record(name: str, hostvars: dict, result: dict) -> dict:
-    """What may name this host in the cluster, from its variables and its probe."""
-    probe = requirements.probe_of(result)
-    system = probe.get("system", {})
-    return {
-        "node_name": hostvars.get("portcullis_node_name", ""),
-        "address": hostvars.get("ansible_host", name),
-        "hostname": system.get("hostname", ""),
-        "machine_id": system.get("machine_id", ""),
-        "read": bool(system),
-        "proxy_mode": probe.get("kube_proxy", {}).get("mode", ""),
-        "routes": probe.get("routes"),
-    }
 
 
 def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
@@ -97,16 +86,26 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
     found = [fault for fault in faults if fault]
     cluster = arguments["cluster"]
     records = {
-        name: host_record(name, hostvars.get(name, {}), probes.get(name, {}))
+        name: cluster_requirements.host_record(name, hostvars.get(name, {}), probes.get(name, {}))
         for name in hosts_of(groups, CLUSTER_GROUPS) or [node.name for node in nodes if node.in_cluster]
     }
     for node in with_calico(nodes, cluster, records):
         found += requirements.evaluate_node(node)
     if cluster:
         found += cluster_requirements.evaluate_cluster(cluster, records, arguments["engine"], arguments["matrix"])
+    if arguments["reachability"]:
+        found += port_requirements.reachability_findings(arguments["reachability"])
+    if arguments["flat_network"]:
+        found += flat_requirements.flat_findings(arguments["flat_network"], arguments["engine"])
     excluded = requirements.left_out(found)
     changeable = [node.name for node in nodes if node.uses_containerd and node.name not in excluded]
     return findings.waive(found, arguments["accept"]), changeable
+
+
+def tried_words(arguments: dict) -> list[str]:
+    """What was tried between nodes, a line for each step that ran."""
+    steps = ((port_requirements, "reachability"), (flat_requirements, "flat_network"))
+    return [part.tried_words(arguments[name]) for part, name in steps if arguments[name]]
 
 
 class ActionModule(ActionBase):
@@ -134,6 +133,8 @@ class ActionModule(ActionBase):
             return result
         if found:
             Display().display("\n" + findings.render_table(found) + "\n")
+        for words in tried_words(arguments):
+            Display().display(words)
         for name in findings.unused_waivers(found, arguments["accept"]):
             Display().warning(f"portcullis_accept: no finding is called {name!r} in this run, so it waives nothing")
         result.update(

@@ -67,6 +67,13 @@ options:
     description: Whether the run is over, so that what it should have mended must be mended.
     type: bool
     default: false
+  reachability:
+    description: C(plan), what M(portcullis.fleet.reachability_plan) returned, and C(watch), C(try) and C(collect), by
+      node what each step of M(portcullis.fleet.node_reachability) registered. Without it ports are not judged.
+    type: dict
+  flat_network:
+    description: The C(flat_network) that M(portcullis.fleet.flat_network) returned. Without it it is not judged.
+    type: dict
 extends_documentation_fragment:
   - portcullis.fleet.attributes
   - portcullis.fleet.attributes.read_only

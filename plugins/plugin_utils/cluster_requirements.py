@@ -13,6 +13,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission_remedie
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import survey_findings
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import Matrix, read_matrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_findings, network_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import probe_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,22 @@ NOT_COMPARED = Verdict(
     "run without a limit, or set portcullis_node_name for these hosts",
 )
 
+
+def host_record(name: str, hostvars: dict, result: dict) -> dict:
+    """What may name this host in the cluster, from its variables and its probe."""
+    probe = probe_of(result)
+    system = probe.get("system", {})
+    return {
+        "node_name": hostvars.get("portcullis_node_name", ""),
+        "address": hostvars.get("ansible_host", name),
+        "hostname": system.get("hostname", ""),
+        "machine_id": system.get("machine_id", ""),
+        "read": bool(system),
+        "proxy_mode": probe.get("kube_proxy", {}).get("mode", ""),
+        "routes": probe.get("routes"),
+    }
+
+
 # What may name a host in the cluster, the surest first.
 IDENTITIES = ("name", "hostname", "address", "machine_id")
 
@@ -96,6 +113,16 @@ def match_nodes(hosts: dict[str, dict], nodes: list[dict]) -> dict[str, str]:
         if node_name:
             matched[name] = node_name
     return matched
+
+
+def hosts_by_node(probes: dict[str, dict], hostvars: dict, nodes: list[dict]) -> dict[str, str]:
+    """The inventory name of each node of the cluster whose probe came back.
+
+    :param probes: by inventory name, what node_probe registered.
+    """
+    records = {name: host_record(name, hostvars.get(name, {}), result) for name, result in probes.items()}
+    matched = match_nodes({name: record for name, record in records.items() if record["read"]}, nodes)
+    return {node: host for host, node in matched.items()}
 
 
 def inventory_findings(cluster_hosts: dict[str, dict], nodes: list[dict]) -> list[dict]:
