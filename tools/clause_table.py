@@ -47,7 +47,9 @@ _CONFIG_PATH = (
     "containerd.mirrors_present",
     "containerd.version",
 )
-_FLAT = "not checked yet: the addresses that pods see are not compared; only kube-proxy's masqueradeAll is found"
+_PORTS = ("network.port_unreachable", "network.port_taken", "network.ports_unseen")
+_PORTS_ASKED = "tried by preflight.yml --tags ports only, where the mode of the network needs it"
+_FLAT_ASKED = "tried by preflight.yml --tags flat_network only; kube-proxy's masqueradeAll is found every time"
 
 CALICO_CLAUSES = (
     Clause(CALICO, _NODE, "x86-64, arm64, ppc64le, or s390x", ("node.architecture",)),
@@ -89,8 +91,24 @@ CALICO_CLAUSES = (
         CALICO,
         _NETWORK,
         "Ensure that your hosts and firewalls allow the necessary traffic",
-        (),
-        "not checked yet: no traffic between nodes is tried",
+        _PORTS,
+        _PORTS_ASKED + "; of several firewalls on a way, which one drops is not told",
+    ),
+    Clause(CALICO, _NETWORK, "Calico Networks (BGP)", _PORTS, _PORTS_ASKED + "; peers that are no nodes are not tried"),
+    Clause(CALICO, _NETWORK, "Calico Networks with IP on IP enabled (default)", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "Calico Networks with VXLAN enabled", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "Calico Networks with Typha enabled", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "Calico networks with Wireguard IPv4 enabled", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "Calico networks with Wireguard IPv6 enabled", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "flannel networking (VXLAN)", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "kube-apiserver host", _PORTS, _PORTS_ASKED),
+    Clause(CALICO, _NETWORK, "etcd datastore", _PORTS, _PORTS_ASKED),
+    Clause(
+        CALICO,
+        _NETWORK,
+        "If you can't find this, check the targetPort value",
+        ("network.port_unreachable",),
+        "the addresses and ports of the EndpointSlices of the Service kubernetes are taken, never 443 or 6443",
     ),
     Clause(CALICO, "Privileges", "Calico has the privilege CAP_SYS_ADMIN", ("node.cap_sys_admin",)),
     Clause(CALICO, "Privileges", "requires that the kubelet be allowed to run privileged containers", (), NOT_YET),
@@ -237,8 +255,13 @@ SECURE_WORKLOAD_CLAUSES = (
         SECURE_WORKLOAD,
         _ENFORCEMENT,
         "Provide flat address space (IP network) between all nodes and pods",
-        ("packet_filter.masquerade_all",),
-        _FLAT,
+        (
+            "network.source_masqueraded",
+            "network.pods_unreachable",
+            "network.flat_unproven",
+            "packet_filter.masquerade_all",
+        ),
+        _FLAT_ASKED,
     ),
     Clause(
         SECURE_WORKLOAD,
@@ -303,6 +326,11 @@ CLAUSES = CALICO_CLAUSES + SECURE_WORKLOAD_CLAUSES + RUNTIME_ENFORCER_CLAUSES
 # Where a text is wrong: what it says, what is so.
 CORRECTIONS = (
     (CALICO, "actions: REJECT, ACCEPT, DELETE, REGISTER", "mistranslated: REJECT, ACCEPT, DROP, LOG"),
+    (
+        CALICO,
+        "flannel networking (VXLAN) UDP 4789",
+        "8472 on Linux unless Backend.Port of net-conf.json says otherwise; 4789 is what flannel needs on Windows",
+    ),
     (
         SECURE_WORKLOAD,
         "IptablesRefreshInterval: 0",

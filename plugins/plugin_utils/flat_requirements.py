@@ -57,12 +57,13 @@ def _masqueraded(proof: Mapping, severity: str) -> Iterator[dict]:
     for (node, seen), entry in found.items():
         sources, targets = ({_host(proof, name) for name in entry[key]} for key in ("sources", "targets"))
         whose = "this node's own address" if proof["addresses"].get(seen) == node else "not theirs"
+        where, who = ", ".join(sorted(targets)), ", ".join(sorted(sources))
         yield finding(
             "network.source_masqueraded",
             severity=severity,
             requirement=REQUIREMENT,
             node=_host(proof, node),
-            observed=f"on {', '.join(sorted(targets))} pods see those on {', '.join(sorted(sources))} as {seen}, {whose}",
+            observed=f"pods on {where} see pods on {who} as {seen}, {whose}",
             expected="pods see each other's own addresses: no masquerading within the cluster",
             remedy="find the rule on the node (iptables-save -t nat, nft list ruleset: MASQUERADE, SNAT) and take pod "
             "addresses out of it: natOutgoing and the pools of Calico, --ip-masq of flannel, masqueradeAll and "
