@@ -43,7 +43,7 @@ options:
     type: list
     elements: dict
     default: []
-    options:
+    suboptions:
       protocol:
         description: V(ipip) is protocol 4.
         type: str
@@ -58,7 +58,7 @@ options:
     type: list
     elements: dict
     default: []
-    options:
+    suboptions:
       protocol:
         description: V(ipip) is protocol 4.
         type: str
@@ -117,8 +117,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 listeners:
-  description: Who holds O(ports), one for each socket. RV(listeners[].pid) is 0 where no process does, which is the
-    kernel for UDP.
+  description: Who holds O(ports), one for each socket. C(pid) is 0 where no process does, which is the kernel for
+    UDP.
   returned: O(step=watch)
   type: list
   elements: dict

@@ -32,6 +32,8 @@ def arguments(probes: dict, **changes: object) -> dict:
         "accept_restart_of": [],
         "accept": [],
         "proven": False,
+        "reachability": None,
+        "flat_network": None,
     }
     return {**base, **changes}
 
