@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.lab import containerd, golang, images, rootfs, vm_image
+from tests.lab import containerd, golang, images, qemu, rootfs, vm_image
 from tests.lab.topology import Topology
 
 
@@ -38,4 +38,4 @@ def build(topology: Topology) -> Parts:
     if not machines:
         return made
     disks = {optional: vm_image.disk(made.debian, made.binaries, optional) for optional in sorted(machines)}
-    return replace(made, qemu=vm_image.qemu(), disks=disks)
+    return replace(made, qemu=qemu.package(), disks=disks)

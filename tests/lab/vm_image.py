@@ -1,19 +1,24 @@
-"""What vm nodes are made of, each built once: QEMU, and a disk with Debian, its kernel and an initrd for it.
+"""What vm nodes boot from, built once: a disk with Debian, its kernel, an initrd, and a machine that has booted.
 
-QEMU comes from Debian's package, unpacked into the cache and not installed. The initrd holds only what finds the disk:
-a whole one would take seconds longer under emulation.
+The initrd holds only what finds the disk: a whole one would take seconds longer under emulation. The machine is saved
+at the moment when all is done that does not depend on the node: lab-node-setup waits for the node's own files then.
 """
 
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.lab import cache, containerd, images, rootfs
+from tests.lab import cache, containerd, images, qemu, rootfs
 from tests.lab.errors import LabError
 from tests.lab.paths import SOURCE
-from tests.lab.run import build, run
+from tests.lab.run import build, run, tail, wait
 
 TREE = SOURCE / "rootfs-vm"
-_QEMU_PACKAGE = "qemu-system-x86"
+OWN_SIZE = 1 << 20
+"""Bytes of the disk with a node's own files in the machine that is saved; lab-node-setup reads them at one go."""
 # A kernel, what an own kernel asks for, and two more for a test to start.
 _PACKAGES = (*rootfs.PACKAGES, "linux-image-cloud-amd64", "apparmor", "chrony", "network-manager", "ufw")
 _DISABLED = (
@@ -42,6 +47,14 @@ mkfs.ext4 -q -m 0 -E lazy_itable_init=0,lazy_journal_init=0 -d "$1/merged" "$1/d
 umount "$1/merged/var/lib/containerd" "$1/merged"
 rmdir "$1/merged"
 """
+_WAITS = "lab: waits for its own files"  # as rootfs-vm/usr/local/sbin/lab-node-setup says it
+_BOOT_TIMEOUT_S = 180
+_SAVE_TIMEOUT_S = 60
+# For what systemd does beside.
+_SETTLE_S = 2
+# In a network namespace of its own; the tap gives the machine's card the abilities that it will have in a lab.
+_BOOT = 'ip tuntap add dev "$1" mode tap && console=$2 && shift 2 && exec "$@" >"$console"'
+_TAP = "vm-save"
 _MAKE_INITRD = 'cd "$1" && find . | "$2" cpio -o -H newc >"$3" 2>/dev/null'
 
 
@@ -68,15 +81,6 @@ def parse_modules(dep: str, builtin: str, wanted: tuple[str, ...]) -> list[str]:
     return found
 
 
-def qemu() -> Path:
-    """The root directory of an unpacked QEMU, with all its libraries."""
-
-    def make(directory: Path) -> None:
-        rootfs.debootstrap(directory / "root", "extract", [_QEMU_PACKAGE])
-
-    return cache.ensure("qemu", cache.digest([rootfs.SUITE, _QEMU_PACKAGE]), make) / "root"
-
-
 def disk(nodes_debian: Path, binaries: Path, optional: tuple[str, ...]) -> Path:
     """The directory with disk.img, vmlinuz and initrd; containerd in it holds the `optional` images.
 
@@ -94,15 +98,79 @@ def disk(nodes_debian: Path, binaries: Path, optional: tuple[str, ...]) -> Path:
         for program in _PROGRAMS:
             shutil.copy2(binaries / program, top / "opt/k8s")
         containerd.hide(top, _HIDDEN)
+        # Of the machine that is saved: without one systemd would take its start for the first of all.
+        (top / "etc/machine-id").write_text("0" * 31 + "1\n")
         layers = f"{top}:{layer}:{debian}"
         build(["sh", "-c", _MAKE_DISK, "sh", directory, layers, template, _DISK_SIZE], timeout_s=600)
         shutil.rmtree(top)
         kernel = _the_only(debian, "boot/vmlinuz-*")
         shutil.copyfile(kernel, directory / "vmlinuz")
         _make_initrd(_the_only(debian, "usr/lib/modules/*"), directory)
+        if accelerator == "tcg":  # with KVM booting takes no longer than this
+            _save_booted(directory)
 
-    parts = [str(layer), str(binaries), str(template), _DISK_SIZE, _MAKE_DISK, _MAKE_INITRD, _INIT.read_bytes()]
+    accelerator = qemu.accelerator()
+    machine = qemu.arguments(_saved_hardware(Path(), Path()))
+    parts = [
+        accelerator,
+        *machine,
+        str(qemu.package()),
+        str(OWN_SIZE),
+        str(layer),
+        str(binaries),
+        str(template),
+        _DISK_SIZE,
+        _MAKE_DISK,
+        _MAKE_INITRD,
+        _INIT.read_bytes(),
+    ]
     return cache.ensure("vm", cache.digest([*parts, *_PROGRAMS, *_HIDDEN, *_DRIVERS, *_APPLETS]), make)
+
+
+def _saved_hardware(directory: Path, monitor: Path) -> qemu.Hardware:
+    return qemu.Hardware(
+        accelerator="tcg",
+        disks=directory,
+        own=directory / "own",
+        tap=_TAP,
+        mac="52:54:00:77:00:01",
+        writes=True,
+        monitor=monitor,
+    )
+
+
+def _save_booted(directory: Path) -> None:
+    """Boot the disk until lab-node-setup waits, and save the machine; the disk stays as it is at that moment."""
+    root, console = qemu.package(), directory / "console"
+    console.touch()
+    # The path of a socket has room for 107 characters.
+    with TemporaryDirectory() as short, ThreadPoolExecutor() as pool:
+        hardware = _saved_hardware(directory, Path(short) / "monitor")
+        with hardware.own.open("wb") as file:
+            file.truncate(OWN_SIZE)
+        start = ["unshare", "--net", "sh", "-c", _BOOT, "sh", _TAP, console, *qemu.command(root, hardware)]
+        env = qemu.environment(root, directory)
+        machine = pool.submit(build, start, timeout_s=_BOOT_TIMEOUT_S + _SAVE_TIMEOUT_S, env=env)
+
+        def waits() -> bool:
+            if machine.done():
+                machine.result()
+                raise LabError("the machine has switched itself off")
+            return _WAITS in console.read_text(errors="replace")
+
+        try:
+            wait("the machine boots", waits, timeout_s=_BOOT_TIMEOUT_S)
+            time.sleep(_SETTLE_S)
+            with closing(qemu.Monitor(hardware.monitor)) as monitor:
+                monitor.save(qemu.state(directory), timeout_s=_SAVE_TIMEOUT_S)
+        except LabError as error:
+            raise LabError(f"{error}\nthe end of its console:\n{tail(console.read_text(errors='replace'))}") from error
+        finally:
+            if not machine.done():
+                with closing(qemu.Monitor(hardware.monitor)) as monitor:
+                    monitor.execute("quit")
+        hardware.own.unlink()
+    console.unlink()
 
 
 def _the_only(debian: Path, pattern: str) -> Path:
