@@ -53,11 +53,14 @@ _FLAT_ASKED = "tried by preflight.yml --tags flat_network only; kube-proxy's mas
 
 CALICO_CLAUSES = (
     Clause(CALICO, _NODE, "x86-64, arm64, ppc64le, or s390x", ("node.architecture",)),
-    Clause(CALICO, _NODE, "Calico must be able to manage cali* interfaces on the host", (), NOT_YET),
+    Clause(CALICO, _NODE, "Calico must be able to manage cali* interfaces on the host", ("node.network_manager",)),
     Clause(
-        CALICO, _NODE, "When IPIP is enabled (the default), Calico also needs to be able to manage tunl*", (), NOT_YET
+        CALICO,
+        _NODE,
+        "When IPIP is enabled (the default), Calico also needs to be able to manage tunl*",
+        ("node.network_manager",),
     ),
-    Clause(CALICO, _NODE, "needs to be able to manage the vxlan.calico interface", (), NOT_YET),
+    Clause(CALICO, _NODE, "needs to be able to manage the vxlan.calico interface", ("node.network_manager",)),
     Clause(CALICO, _NODE, "Linux kernel 3.10 or later with required dependencies", ("node.kernel",)),
     Clause(
         CALICO,
@@ -111,7 +114,12 @@ CALICO_CLAUSES = (
         "the addresses and ports of the EndpointSlices of the Service kubernetes are taken, never 443 or 6443",
     ),
     Clause(CALICO, "Privileges", "Calico has the privilege CAP_SYS_ADMIN", ("node.cap_sys_admin",)),
-    Clause(CALICO, "Privileges", "requires that the kubelet be allowed to run privileged containers", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Privileges",
+        "requires that the kubelet be allowed to run privileged containers",
+        ("kubelet.privileged_refused", "cluster.admission_refused"),
+    ),
     Clause(
         CALICO,
         "Supported versions",
@@ -119,19 +127,23 @@ CALICO_CLAUSES = (
         ("calico.kubernetes_untested", "calico.version_unknown"),
     ),
     Clause(CALICO, "Supported versions", "v1.15 or earlier. v1.16-v1.18", ("calico.kubernetes_fails",)),
-    Clause(CALICO, "Plug-in", "The kubelet must be configured to use CNI networks", (), NOT_YET),
+    Clause(
+        CALICO,
+        "Plug-in",
+        "The kubelet must be configured to use CNI networks",
+        ("kubelet.network_plugin", "cni.invalid", "cni.plugin_missing"),
+    ),
     Clause(
         CALICO,
         "Kubernetes Requirements",
         "The kubelet must be configured",
-        ("kubelet.not_healthy",),
-        "not checked yet: kubelet's arguments; whether it runs and is healthy is",
+        ("kubelet.not_healthy", "kubelet.cgroup_driver", "kubelet.cgroup_version", "kubelet.network_plugin"),
     ),
     Clause(
         CALICO,
         "Other network providers",
         "Calico must be the only network provider in each cluster",
-        ("network.several_providers",),
+        ("cni.second_provider", "network.several_providers"),
     ),
     Clause(
         CALICO,
@@ -197,7 +209,13 @@ CALICO_CLAUSES = (
 )
 
 SECURE_WORKLOAD_CLAUSES = (
-    Clause(SECURE_WORKLOAD, _PREREQUISITES, "Operating system support information is available", (), NOT_YET),
+    Clause(
+        SECURE_WORKLOAD,
+        _PREREQUISITES,
+        "Operating system support information is available",
+        ("node.operating_system",),
+        "the vendor's matrix itself: ours is a dated list that users replace (portcullis_os_matrix)",
+    ),
     Clause(
         SECURE_WORKLOAD,
         _PREREQUISITES,
@@ -337,6 +355,12 @@ CORRECTIONS = (
         'the string "0s" in a FelixConfiguration; the number 0 in the environment and in felix.cfg, where "0s" does '
         "not parse and the default is used",
     ),
+    (
+        CALICO,
+        "passing the argument -network-plugin=cni",
+        "a flag of kubelets up to 1.23; newer ones know CNI alone and do not start with it",
+    ),
+    (CALICO, "Specify -allow-privileged in the kubelet", "gone in 1.15: admission decides, by Pod Security"),
     (SECURE_WORKLOAD, "Preserve Rules", "Linux only: Windows pods need WFP with Preserve Rules off"),
     (
         SECURE_WORKLOAD,

@@ -15,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     flat_requirements,
     network_requirements,
     node_observations,
+    os_matrix,
     port_requirements,
     requirements,
 )
@@ -25,6 +26,7 @@ ARGUMENT_SPEC = {
     "cluster": {"type": "dict"},
     "engine": {"type": "str", "choices": list(node_observations.ENGINES), "default": "native"},
     "calico_matrix": {"type": "path"},
+    "os_matrix": {"type": "path"},
     "registry_config_path": {"type": "path"},
     "images": {"type": "list", "elements": "str", "default": ["docker.io/library/busybox:1.33"]},
     "containerd_restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
@@ -45,6 +47,7 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
         restarts_containerd=arguments["containerd_restart"] == "auto",
         accept_restart_of=tuple(arguments["accept_restart_of"]),
         proven=arguments["proven"],
+        os_matrix=arguments["systems"],
     )
     plain = set(groups.get(PLAIN_GROUP, []))
     return [
@@ -60,17 +63,21 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
     ]
 
 
-def with_calico(
+def with_cluster(
     nodes: list[node_observations.Node], cluster: dict | None, records: dict
 ) -> list[node_observations.Node]:
-    """The nodes with what the cluster says of Felix and kube-proxy on each."""
-    network = network_requirements.network_of(cluster or {})
-    if network is None:
+    """The nodes with what the cluster says of kubelet, Felix and kube-proxy on each."""
+    if not cluster:
         return nodes
     matched = cluster_requirements.match_nodes(records, cluster["nodes"])
+    kubelets = {item["name"]: item.get("kubelet", "") for item in cluster["nodes"]}
+    known = [dataclasses.replace(node, kubelet_version=kubelets.get(matched.get(node.name, ""), "")) for node in nodes]
+    network = network_requirements.network_of(cluster)
+    if network is None:
+        return known
     return [
         dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, "")), proxy_mode=network.proxy.mode)
-        for node in nodes
+        for node in known
     ]
 
 
@@ -89,7 +96,7 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
         name: cluster_requirements.host_record(name, hostvars.get(name, {}), probes.get(name, {}))
         for name in hosts_of(groups, CLUSTER_GROUPS) or [node.name for node in nodes if node.in_cluster]
     }
-    for node in with_calico(nodes, cluster, records):
+    for node in with_cluster(nodes, cluster, records):
         found += requirements.evaluate_node(node)
     if cluster:
         found += cluster_requirements.evaluate_cluster(cluster, records, arguments["engine"], arguments["matrix"])
@@ -120,8 +127,9 @@ class ActionModule(ActionBase):
         arguments["accept"] = findings.parse_accept(arguments["accept"])
         try:
             arguments["matrix"] = cluster_versions.read_matrix(arguments["calico_matrix"] or "")
-        except cluster_versions.MatrixError as error:
-            result.update(failed=True, msg=f"calico_matrix: {error}")
+            arguments["systems"] = os_matrix.read_os_matrix(arguments["os_matrix"] or "")
+        except (cluster_versions.MatrixError, os_matrix.OsMatrixError) as error:
+            result.update(failed=True, msg=str(error))
             return result
         try:
             found, changeable = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))

@@ -31,6 +31,7 @@ from .containerd_node import (
 from .cri import CriClient, CriError
 from .host import flag_value, parse_os_release, parse_units, read_text, run_command
 from .kernel_features import probe_kernel
+from .node_settings import NETWORK_MANAGER_UNIT, read_settings
 from .packet_filters import read_packet_filters
 from .routes import read_routes
 
@@ -293,7 +294,7 @@ def collect(images, disk_paths):
     :returns: the probe, a JSON-serializable dict.
     """
     started = time.monotonic()
-    wanted = (KUBELET_UNIT, *PACKET_FILTER_UNITS, *TIME_UNITS)
+    wanted = (KUBELET_UNIT, NETWORK_MANAGER_UNIT, *PACKET_FILTER_UNITS, *TIME_UNITS)
     units, unit_reason = read_units(wanted)
     containerd = probe_containerd(images)
     system = probe_system()
@@ -310,6 +311,7 @@ def collect(images, disk_paths):
         "time": probe_time(units),
         "disks": [probe_disk(path) for path in dict.fromkeys(directories)],
         "kernel_features": probe_kernel(bool(system["container"]), runtime_pid(containerd)),
+        "settings": read_settings(units, containerd),
         "unseen": {"units": unit_reason} if unit_reason else {},
     }
     if os.geteuid() != 0:

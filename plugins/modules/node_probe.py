@@ -116,6 +116,13 @@ probe:
         container can have CAP_SYS_ADMIN, and whether loading modules is switched off.
       type: dict
       sample: {"features": {"vxlan": {"state": "loaded", "evidence": "vxlan is in /proc/modules"}}, "rp_filter": 0}
+    settings:
+      description: What decides whether a network plugin and an agent can work. C(network_manager), null where it is not
+        active, has what its files say of devices and those that it manages; C(kubelet) the flags and keys that checks
+        need; C(cni) the network configurations in the runtime's order, with the plugins that they call; C(nri) whether
+        something listens on its socket; C(crio) the version of CRI-O, null without one.
+      type: dict
+      sample: {"network_manager": null, "nri": {"socket": "/var/run/nri/nri.sock", "listening": false}}
     unseen:
       description: What could not be read, and why. C(units) where systemd did not answer, C(root) without root.
       type: dict

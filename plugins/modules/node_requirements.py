@@ -39,6 +39,11 @@ options:
       - Path on the controller of a file that says which versions of Calico, Istio and Kubernetes go together.
       - By default the collection's own, C(plugins/plugin_utils/calico_matrix.yml).
     type: path
+  os_matrix:
+    description:
+      - Path on the machine that runs Ansible of a YAML file of operating systems that the engine's agent runs on,
+        C(secure_workload) with lists of versions by C(ID) of os-release. Without it the collection's own is used.
+    type: path
   registry_config_path:
     description: What containerd's registry C(config_path) shall be. If it is not set, any directory will do.
     type: path

@@ -115,7 +115,7 @@ def _ipvs(node: Node) -> list[str]:
     return ["ipvs", "ipvs.rr", "dummy"] if _uses_ipvs(node) and not is_live else []
 
 
-def _encapsulates(node: Node, kind: str) -> bool:
+def encapsulates(node: Node, kind: str) -> bool:
     """Whether Felix wraps packets this way: told so, or by the pools where its version follows them."""
     if node.calico is None:
         return False
@@ -123,10 +123,14 @@ def _encapsulates(node: Node, kind: str) -> bool:
     return told is True or (told is not False and kind in node.calico.encapsulations)
 
 
-def _wireguard(node: Node) -> list[str]:
+def uses_wireguard(node: Node) -> bool:
+    """Whether Felix encrypts what leaves the node."""
     config = node.calico.config if node.calico else None
-    used = config and any(config.value(name) is True for name in ("wireguardEnabled", "wireguardEnabledV6"))
-    return ["wireguard"] if used else []
+    return bool(config) and any(config.value(name) is True for name in ("wireguardEnabled", "wireguardEnabledV6"))
+
+
+def _wireguard(node: Node) -> list[str]:
+    return ["wireguard"] if uses_wireguard(node) else []
 
 
 def _bpf(node: Node) -> list[str]:
@@ -208,12 +212,12 @@ def missing_ipvs(node: Node) -> str | None:
 
 def missing_ipip(node: Node) -> str | None:
     """IPIP where a pool or Felix uses it."""
-    return _absent(node, ["ipip"] if _encapsulates(node, "ipip") else [])
+    return _absent(node, ["ipip"] if encapsulates(node, "ipip") else [])
 
 
 def missing_vxlan(node: Node) -> str | None:
     """VXLAN where a pool or Felix uses it."""
-    return _absent(node, ["vxlan"] if _encapsulates(node, "vxlan") else [])
+    return _absent(node, ["vxlan"] if encapsulates(node, "vxlan") else [])
 
 
 def missing_wireguard(node: Node) -> str | None:
@@ -268,7 +272,7 @@ def unseen_features(node: Node) -> str | None:
     names = [
         *_matches(node), *_targets(node), *_ipv6(node), *_rare(node), *_nftables(node), *_sets(node),
         *_conntrack(node), *_ipvs(node), *_wireguard(node), *_bpf(node), *_btf(node), *_tc(node),
-        *(kind for kind in ("ipip", "vxlan") if _encapsulates(node, kind)),
+        *(kind for kind in ("ipip", "vxlan") if encapsulates(node, kind)),
     ]  # fmt: skip
     unknown = {name: _in_state(node, names, UNKNOWN) for names in _backends(node) for name in names}
     if all(_in_state(node, backend, UNKNOWN) + _in_state(node, backend, ABSENT) for backend in _backends(node)):

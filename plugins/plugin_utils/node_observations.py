@@ -23,6 +23,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters, read_packet_filters
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import Calico
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.os_matrix import OsMatrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 ENGINES = ("native", "runtime_enforcer", "secure_workload")
@@ -66,6 +67,7 @@ class Wanted:
     accept_restart_of: tuple[str, ...] = ()
     # The run is over: what it should have mended must be mended.
     proven: bool = False
+    os_matrix: OsMatrix | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Node:
     calico: Calico | None = None
     # kube-proxy's mode as the cluster configures it, empty where that is not known.
     proxy_mode: str = ""
+    # As the cluster knows it, such as v1.34.4; empty where it does not.
+    kubelet_version: str = ""
 
     @property
     def containerd(self) -> dict:
@@ -152,10 +156,13 @@ def unseen_sections(node: Node) -> str | None:
 
 
 def no_containerd(node: Node) -> str | None:
-    """A node of the cluster without containerd."""
+    """A node of the cluster without containerd. CRI-O needs nothing of what a run would change."""
     if not node.in_cluster or not node.is_root or node.uses_containerd:
         return None
     other = node.containerd.get("other_runtime")
+    crio = (node.probe.get("settings") or {}).get("crio")
+    if crio:
+        return f"CRI-O does not answer: {crio['error']}" if crio["error"] else None
     return f"kubelet uses {other}" if other else "no containerd process and no binary on the usual path"
 
 

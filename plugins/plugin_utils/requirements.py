@@ -44,6 +44,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations
     wrong_architecture,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.settings_requirements import SETTINGS_ROWS
 
 PROBE_VERSION = 1
 
@@ -277,7 +278,7 @@ CHECKS = (
         "free space on the node: unused images (crictl rmi --prune), old journals",
         little_disk,
     ),
-    *(Check(*row) for row in KERNEL_ROWS),
+    *(Check(*row) for row in (*KERNEL_ROWS, *SETTINGS_ROWS)),
 )
 
 

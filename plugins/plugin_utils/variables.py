@@ -23,6 +23,7 @@ from .containerd_gate import check_accepted
 from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
 from .containerd_settings import parse_settings
+from .os_matrix import OsMatrixError, read_os_matrix
 
 PREFIX = "portcullis_"
 # What an argument_specs option and a module's argument have in common; the rest is documentation.
@@ -141,8 +142,17 @@ def _complain_matrix(path: str) -> str | None:
 
 
 # Beyond types and choices: what a value must be to work at all.
+def _complain_systems(path: str) -> str | None:
+    try:
+        read_os_matrix(path)
+    except OsMatrixError as error:
+        return str(error)
+    return None
+
+
 RULES: dict[str, Callable] = {
     "portcullis_calico_matrix": _complain_matrix,
+    "portcullis_os_matrix": _complain_systems,
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
     "portcullis_containerd_hosts": _complain_hosts,

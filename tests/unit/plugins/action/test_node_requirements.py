@@ -29,6 +29,7 @@ def arguments(probes: dict, **changes: object) -> dict:
         "registry_config_path": None,
         "images": ["docker.io/library/busybox:1.33"],
         "containerd_restart": "auto",
+        "systems": None,
         "accept_restart_of": [],
         "accept": [],
         "proven": False,

@@ -41,6 +41,7 @@ version = 3
   [plugins.'io.containerd.grpc.v1.cri']
     stream_server_address = '127.0.0.1'
 """
+NO_RUNTIME = {"cni": {}, "nri": {}, "systemd_cgroup": {}, "default_runtime": ""}
 BOTH_TABLES = """\
 version = 3
 
@@ -59,6 +60,7 @@ def test_a_dump_of_version_2_gives_path_mirrors_and_tls():
         "config_path": "/etc/containerd/certs.d",
         "mirrors": ["docker.io"],
         "tls": ["r.example:5000"],
+        **NO_RUNTIME,
     }
 
 
@@ -74,7 +76,39 @@ def test_the_table_that_the_daemon_reads_wins_also_when_it_is_empty():
 
 
 def test_an_empty_dump_says_nothing():
-    assert parse_dump("") == {"version": None, "address": "", "config_path": "", "mirrors": [], "tls": []}
+    empty = {"version": None, "address": "", "config_path": "", "mirrors": [], "tls": []}
+
+    assert parse_dump("") == {**empty, **NO_RUNTIME}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "programs"),
+    [
+        ("io.containerd.grpc.v1.cri", "bin_dir = '/usr/lib/cni'"),
+        ("io.containerd.cri.v1.runtime", "bin_dirs = ['/usr/lib/cni']\n    bin_dir = ''"),
+        ("io.containerd.cri.v1.runtime", "bin_dir = ''\n    bin_dirs = ['/usr/lib/cni']"),
+    ],
+    ids=["1.x", "2.1 and newer", "whatever the order"],
+)
+def test_what_a_dump_says_of_runtimes_cni_and_nri(plugin, programs):
+    found = parse_dump(f"""\
+[plugins]
+  [plugins.'{plugin}'.containerd]
+    default_runtime_name = 'runc'
+    [plugins.'{plugin}'.containerd.runtimes.runc.options]
+      SystemdCgroup = true
+    [plugins.'{plugin}'.containerd.runtimes.kata.options]
+      ConfigPath = '/kata'
+  [plugins.'{plugin}'.cni]
+    {programs}
+    conf_dir = '/srv/net.d'
+  [plugins.'io.containerd.nri.v1.nri']
+    socket_path = '/srv/nri.sock'
+""")
+
+    assert found["cni"] == {"conf_dir": "/srv/net.d", "bin_dirs": ["/usr/lib/cni"]}
+    assert (found["systemd_cgroup"], found["default_runtime"]) == ({"runc": True}, "runc")
+    assert found["nri"] == {"socket_path": "/srv/nri.sock"}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from .kernel_problems import KERNEL_PROBLEMS
 from .netfilter_samples import base_chain, ruleset
 from .network_samples import calico_node, felix
 from .probes import BUSYBOX, CLEAN_PROBE, probe_with
+from .settings_problems import SETTINGS_PROBLEMS
 
 WANTED = Wanted(engine="native", registry_config_path="/etc/containerd/certs.d", images=(BUSYBOX,))
 FIREWALLD = [{"name": "firewalld", "evidence": "firewalld.service is active (running), enabled at boot"}]
@@ -151,7 +152,8 @@ def test_each_problem_is_one_finding_that_says_what_was_found(changes, finding_i
 
 
 def test_every_check_is_provoked_by_a_test():
-    provoked = {row[1] for row in PROBLEMS.values()} | {row[0] for row in KERNEL_PROBLEMS.values()}
+    provoked = {row[1] for row in PROBLEMS.values()}
+    provoked |= {row[0] for table in (KERNEL_PROBLEMS, SETTINGS_PROBLEMS) for row in table.values()}
 
     assert {check.id for check in CHECKS} == provoked
 
