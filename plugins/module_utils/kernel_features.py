@@ -15,11 +15,14 @@ import os
 import platform
 import re
 import zlib
+from shutil import which
 
-from .host import read_text
+from .host import SEARCH_PATH, read_text
+from .kernel_deep import loaded_for_a_while, parse_dependencies
 from .kernel_evidence import (
     ABSENT,
     BUILTIN,
+    LOADABLE,
     UNKNOWN,
     WORKS,
     Evidence,
@@ -186,19 +189,46 @@ def bounding_capabilities(status):
     return int(match.group(1), 16) if match else None
 
 
-def probe_kernel(in_container, runtime_pid=0):
+def deep_obstacle(evidence):
+    """Why no module can be loaded for the time, or nothing."""
+    if evidence.in_container:
+        return "probe_deep: this is a container, and modules are its machine's"
+    if evidence.loads_nothing:
+        return "probe_deep: this kernel loads no modules"
+    if os.geteuid() != 0:
+        return "probe_deep: not root"
+    return "" if which("modprobe", path=SEARCH_PATH) else "probe_deep: no modprobe"
+
+
+def try_deep(modules, evidence):
+    """Try what the kernel has, and what it can load for the time: C((features, live, reason)), see with_live."""
+    names = {name for name, found in modules.items() if found.state == LOADABLE}
+    dependencies = parse_dependencies(read_text(f"{evidence.directory}/modules.dep") or "")
+    with loaded_for_a_while(names, dependencies) as refused:
+        now = read_evidence(evidence.in_container)
+        live, unseen = try_features({**judge_modules(now), **refused}, now)
+    return judge_features({**modules, **refused}), live, unseen
+
+
+def probe_kernel(in_container, runtime_pid=0, deep=False):
     """Read the kernel.
 
     :param in_container: whether the node is a container itself.
     :param runtime_pid: of the container runtime, whose capabilities are the most that a pod can have; 0 for PID 1's.
+    :param deep: whether modules may be loaded for the time of the probe, to try what they provide. In a container
+        nothing is loaded, since they are the machine's.
     :returns: C(features), by name C({state, evidence}); C(cgroup); C(lsm), names or None; C(lockdown), a mode or "";
         C(rp_filter), the value for all interfaces or None; C(ipv6); C(cap_sys_admin), whether a container can have it,
-        or None; C(modules_disabled); C(unseen), why nothing could be tried.
+        or None; C(modules_disabled); C(unseen), why nothing could be tried or loaded.
     """
     evidence = read_evidence(in_container)
     modules = judge_modules(evidence)
-    features = judge_features(modules)
-    live, unseen = try_features(modules, evidence)
+    obstacle = deep_obstacle(evidence) if deep else ""
+    if deep and not obstacle:
+        features, live, unseen = try_deep(modules, evidence)
+    else:
+        features = judge_features(modules)
+        live, unseen = try_features(modules, evidence)
     features = with_live(features, live)
     features["conntrack_sctp"] = conntrack_sctp(modules, evidence)
     features["bpf"] = bpf_call()
@@ -216,5 +246,5 @@ def probe_kernel(in_container, runtime_pid=0):
         "ipv6": os.path.isdir("/proc/sys/net/ipv6"),
         "cap_sys_admin": None if capabilities is None else bool(capabilities >> CAP_SYS_ADMIN & 1),
         "modules_disabled": evidence.disabled,
-        "unseen": unseen,
+        "unseen": "; ".join(filter(None, (unseen, obstacle))),
     }

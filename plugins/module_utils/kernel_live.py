@@ -17,11 +17,13 @@ from typing import NamedTuple
 from .host import SEARCH_PATH
 from .kernel_evidence import ABSENT, UNKNOWN, WORKS, State, loads_none
 from .kernel_netlink import try_clsact, try_ip_set, try_ipip, try_ipvs, try_link, try_tc_bpf, try_vxlan
-from .kernel_table import FEATURES, IPV4_RULES, IPV6_RULES, SET_NAME
+from .kernel_table import FEATURES, IPV4_RULES, IPV6_RULES, NFT_RULES, SET_NAME
 from .sandbox import SandboxError, run_in_network
 
 TIMEOUT_S = 8
 RESTORE_TIMEOUT_S = 4
+# Its own modprobe would be asked for ip_tables, whatever the rules are.
+RESTORE_OPTIONS = ("--noflush", "--modprobe=/bin/false")
 # Feature: what tries it, and the modules that this asks for beside the feature's. A filter needs a queue before it.
 TRIES = {
     "ipset.hash_ip": (lambda: try_ip_set(SET_NAME, "hash:ip"), ("nfnetlink", "ip_set")),
@@ -40,12 +42,13 @@ NFT_MODULES = ("x_tables", "nfnetlink", "nf_tables", "nft_compat", "nft_counter"
 
 
 class Backend(NamedTuple):
-    """A restore program: its rules, the modules that a rule of a table asks for, the features that it is proof of."""
+    """What writes rules: programs, their rules, the modules that a rule of a table asks for, what it is proof of."""
 
     programs: tuple
     rules: tuple
     modules: tuple
     proves: tuple
+    is_nft: bool = False
 
 
 # Programs of before iptables 1.8 have one name, and write legacy rules.
@@ -64,6 +67,7 @@ BACKENDS = (
     ),
     Backend(("iptables-nft-restore",), IPV4_RULES, (*NFT_MODULES, "nf_tables_ipv4"), ("nft.tables", "nft.compat")),
     Backend(("ip6tables-nft-restore",), IPV6_RULES, (*NFT_MODULES, "nf_tables_ipv6"), ("nft.tables", "nft.compat")),
+    Backend(("nft",), NFT_RULES, ("nfnetlink", "nf_tables", "nf_tables_ipv4", "nft_meta"), ("nft.tables",), True),
 )
 # The kernel has what it refuses to this process.
 REFUSED = (errno.EPERM, errno.EACCES, errno.EBUSY, errno.EEXIST, errno.ENOMEM, errno.ETIMEDOUT)
@@ -77,7 +81,7 @@ def try_features(modules, evidence):
     tries = [name for name, (_try, also) in TRIES.items() if loads_none((*FEATURES[name], *also), modules, evidence)]
     # Without rules a program must not run: it would open its socket, and the kernel load what answers there.
     rules = [
-        (program, backend.proves, safe)
+        (program, backend, safe)
         for backend in BACKENDS
         for safe in [[rule for rule in backend.rules if _is_safe(rule, backend, modules, evidence)]]
         for program in [_find(backend.programs)]
@@ -126,26 +130,28 @@ def _try_all(tries, rules):
         found["ipvs"] = found["ipvs.rr"]
     if any(name.startswith("ipset.") and state == WORKS for name, (state, _evidence) in found.items()):
         found["ipset"] = State(WORKS, f"a set {MADE}")
-    for program, proves, wanted in rules:
-        for rule, state in try_rules(program, wanted):
-            names = (rule.feature, *(name.format(table=rule.table) for name in proves if state.state == WORKS))
+    for program, backend, wanted in rules:
+        for rule, state in try_rules(program, wanted, is_nft=backend.is_nft):
+            proven = backend.proves if state.state == WORKS else ()
+            names = (rule.feature, *(name.format(table=rule.table) for name in proven))
             for name in names:
                 if found.get(name, ("",))[0] != WORKS:
                     found[name] = state
     return found
 
 
-def try_rules(program, rules):
-    """Give the rules to a restore program, at once if that works, else one by one.
+def try_rules(program, rules, is_nft=False):
+    """Give the rules to a restore program or nft, at once if that works, else one by one.
 
     :returns: C([(rule, State)]). A refusal leaves the feature unknown: it may be the program that does not know it.
     """
     deadline = time.monotonic() + RESTORE_TIMEOUT_S
-    if not _restore(program, rules, deadline):
+    argv, render = ([program, "-f", "-"], render_nft) if is_nft else ([program, *RESTORE_OPTIONS], render_restore)
+    if not _run(argv, render(rules), deadline):
         return [(rule, _accepted(program, rule)) for rule in rules]
     found = []
     for rule in rules:
-        refusal = _restore(program, [rule], deadline)
+        refusal = _run(argv, render([rule]), deadline)
         found.append((rule, State(UNKNOWN, f"{program}: {refusal}") if refusal else _accepted(program, rule)))
     return found
 
@@ -154,16 +160,27 @@ def _accepted(program, rule):
     return State(WORKS, f"{program} took {rule.text}")
 
 
-def _restore(program, rules, deadline):
-    """Add rules. Returns why not, in words, and nothing when they are there."""
+def render_restore(rules):
+    """The rules as iptables-restore reads them."""
     tables = {}
     for rule in rules:
         tables.setdefault(rule.table, []).append(rule.text)
-    text = "".join(f"*{table}\n" + "\n".join(texts) + "\nCOMMIT\n" for table, texts in tables.items())
+    return "".join(f"*{table}\n" + "\n".join(texts) + "\nCOMMIT\n" for table, texts in tables.items())
+
+
+def render_nft(rules):
+    """The rules as nft reads them, each in a chain of its own."""
+    chains = (
+        f"chain {rule.feature.replace('.', '_')} {{ type {rule.table} priority 0; {rule.text}; }}" for rule in rules
+    )
+    return "table ip portcullis {\n" + "\n".join(chains) + "\n}\n"
+
+
+def _run(argv, text, deadline):
+    """Run a program that adds rules. Returns why it did not, in words, and nothing when they are there."""
     try:
         done = subprocess.run(
-            # Its own modprobe would be asked for ip_tables, whatever the rules are.
-            [program, "--noflush", "--modprobe=/bin/false"],
+            argv,
             env={"PATH": SEARCH_PATH, "LC_ALL": "C"},
             input=text.encode(),
             capture_output=True,

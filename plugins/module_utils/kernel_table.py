@@ -54,6 +54,7 @@ MODULES = {
     "nft_compat": ("NFT_COMPAT",),
     "nft_counter": ("NFT_COUNTER",),
     "nft_ct": ("NFT_CT",),
+    "nft_fib": ("NFT_FIB",),
     "nft_fib_ipv4": ("NFT_FIB_IPV4",),
     "nft_fib_ipv6": ("NFT_FIB_IPV6",),
     "nft_log": ("NFT_LOG",),
@@ -143,7 +144,10 @@ FEATURES = {
 
 
 class Rule(NamedTuple):
-    """A rule that needs a feature, in the words of iptables-restore. C(also): modules it needs beside the feature's."""
+    """A rule that needs a feature, in the words of iptables-restore, or of nft in a chain of type and hook C(table).
+
+    also: modules it needs beside the feature's.
+    """
 
     feature: str
     table: str
@@ -193,4 +197,12 @@ IPV6_RULES = (
     Rule("iptables_match.icmpv6", "filter", "-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 128", ("xt_tcpudp",)),
     Rule("iptables_match.rpfilter_ipv6", "raw", "-A PREROUTING -m rpfilter --invert"),
     Rule("iptables_target.REJECT_ipv6", "filter", "-A INPUT -j REJECT", _REJECTING),
+)
+NFT_RULES = (
+    Rule("nft.ct", "filter hook input", "ct state invalid drop", _TRACKING),
+    Rule("nft.fib", "filter hook prerouting", "fib saddr . iif oif missing drop", ("nft_fib",)),
+    Rule("nft.log", "filter hook input", "log", _LOGGING),
+    Rule("nft.masq", "nat hook postrouting", "masquerade", _NAT),
+    Rule("nft.nat", "nat hook prerouting", "dnat to 127.0.0.2", _NAT),
+    Rule("nft.reject", "filter hook input", "reject", _REJECTING),
 )

@@ -285,12 +285,13 @@ def runtime_pid(containerd):
     return int(pid) if pid.isdigit() else 0
 
 
-def collect(images, disk_paths):
+def collect(images, disk_paths, probe_deep=False):
     """Read the node.
 
     :param images: image references whose presence is asked over CRI.
     :param disk_paths: absolute paths of directories that will be written to; that of containerd's configuration is
         added.
+    :param probe_deep: whether kernel modules may be loaded for the time of the probe.
     :returns: the probe, a JSON-serializable dict.
     """
     started = time.monotonic()
@@ -310,7 +311,7 @@ def collect(images, disk_paths):
         "kubelet": probe_kubelet(units),
         "time": probe_time(units),
         "disks": [probe_disk(path) for path in dict.fromkeys(directories)],
-        "kernel_features": probe_kernel(bool(system["container"]), runtime_pid(containerd)),
+        "kernel_features": probe_kernel(bool(system["container"]), runtime_pid(containerd), probe_deep),
         "settings": read_settings(units, containerd),
         "unseen": {"units": unit_reason} if unit_reason else {},
     }

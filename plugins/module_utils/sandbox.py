@@ -205,7 +205,7 @@ def _be_copy(function, enter, answer, start):
     """Be the copy's first process; never returns."""
     try:
         _call("prctl", PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        _close_all_but(answer, start)
+        close_all_but(answer, start)
         if select.select([start], [], [], 0)[0]:
             os._exit(1)  # the parent died before it could take this process with it
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE):
@@ -221,7 +221,7 @@ def _be_copy(function, enter, answer, start):
         os._exit(0)
 
 
-def _close_all_but(*kept):
+def close_all_but(*kept):
     """Leave only these open, and the null device as input and outputs: a caller waits for the end of its pipes."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:

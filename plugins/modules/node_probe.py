@@ -29,6 +29,14 @@ options:
     type: list
     elements: path
     default: [/etc, /var/lib/portcullis, /var/lib/containerd]
+  probe_deep:
+    description:
+      - Whether kernel modules that are not loaded are loaded, to try what they provide, and unloaded again, also when
+        the module is killed. Without it the lists of modules decide.
+      - While they are loaded some of them show links on the node (C(tunl0), C(dummy0)). What somebody else uses by then
+        stays loaded. In containers and in check mode nothing is loaded.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - portcullis.fleet.attributes
   - portcullis.fleet.attributes.read_only
@@ -158,6 +166,7 @@ ARGUMENT_SPEC = {
         "elements": "path",
         "default": ["/etc", "/var/lib/portcullis", "/var/lib/containerd"],
     },
+    "probe_deep": {"type": "bool", "default": False},
 }
 
 
@@ -166,7 +175,8 @@ def main():
     relative = [path for path in module.params["disk_paths"] if not path.startswith("/")]
     if relative:
         module.fail_json(msg=f"disk_paths must be absolute, got {relative[0]!r}: write them from / on")
-    module.exit_json(changed=False, probe=collect(module.params["images"], module.params["disk_paths"]))
+    probe_deep = module.params["probe_deep"] and not module.check_mode
+    module.exit_json(changed=False, probe=collect(module.params["images"], module.params["disk_paths"], probe_deep))
 
 
 if __name__ == "__main__":

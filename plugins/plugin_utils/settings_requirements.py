@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cni_providers import chosen, leftovers, providers_in
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kernel_requirements import encapsulates, uses_wireguard
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kernel_observations import encapsulates, uses_wireguard
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_manager import CALICO_DEVICE, claimed
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import Node, version_tuple
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.os_matrix import is_listed

@@ -23,11 +23,18 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_features i
     probe_kernel,
 )
 from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_live import try_rules
-from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_table import FEATURES, IPV4_RULES, MODULES, RULES
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_table import (
+    FEATURES,
+    IPV4_RULES,
+    MODULES,
+    NFT_RULES,
+    RULES,
+)
 from ansible_collections.portcullis.fleet.plugins.module_utils.sandbox import SandboxError, run_in_network
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 CPU_BUDGET_S = 0.5
+TIMEOUT_S = 10
 TRACES = (
     "/proc/modules",
     "/proc/net/ip_tables_names",
@@ -165,10 +172,23 @@ def test_a_rule_that_is_refused_is_tried_alone_and_spoils_no_other():
     good = next(rule for rule in IPV4_RULES if rule.feature == "iptables_match.comment")
     bad = good._replace(feature="bad", text="-A INPUT -m no_such_match")
 
-    states = run_in_network(lambda: [state for _rule, state in try_rules("iptables-nft-restore", [bad, good])], 10)
+    states = run_in_network(
+        lambda: [state for _rule, state in try_rules("iptables-nft-restore", [bad, good])], TIMEOUT_S
+    )
 
     assert [state for state, _evidence in states] == ["unknown", "works"]
     assert "no_such_match" in states[0][1]
+
+
+@needs_root
+def test_each_rule_of_nftables_is_proof_of_its_own():
+    bad = NFT_RULES[0]._replace(feature="bad", text="no such words")
+
+    states = run_in_network(
+        lambda: [state for _rule, state in try_rules("nft", [bad, *NFT_RULES], is_nft=True)], TIMEOUT_S
+    )
+
+    assert [state for state, _evidence in states] == ["unknown", *["works"] * len(NFT_RULES)]
 
 
 def test_a_program_that_is_not_there_is_a_reason():
@@ -181,11 +201,12 @@ def test_a_program_that_is_not_there_is_a_reason():
 
 def test_the_tables_name_each_other():
     provided = {name for names in FEATURES.values() for name in names}
-    asked = {name for rule in IPV4_RULES for name in rule.also}
+    asked = {name for rule in (*IPV4_RULES, *NFT_RULES) for name in rule.also}
+    asked |= {name.format(table="filter") for backend in kernel_live.BACKENDS for name in backend.modules}
     asked |= {name for _try, also in kernel_live.TRIES.values() for name in also}
 
     assert provided | asked <= set(MODULES)
-    assert {rule.feature for rule in IPV4_RULES} <= set(FEATURES)
+    assert {rule.feature for backend in kernel_live.BACKENDS for rule in backend.rules} <= set(FEATURES)
     assert set(kernel_live.TRIES) <= set(FEATURES)
 
 
