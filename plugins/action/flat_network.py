@@ -20,6 +20,9 @@ ARGUMENT_SPEC = {
 }
 
 
+NOTHING = {"pairs": [], "host_ports": [], "node_ports": [], "notes": {}, "left": ""}
+
+
 def ip_addresses(node: dict) -> list[str]:
     """The addresses of a node that are numbers, IPv4 first; the others are names."""
     found = []
@@ -43,13 +46,16 @@ class ActionModule(ActionBase):
         nodes = arguments["cluster"]["nodes"]
         hosts = hosts_by_node(arguments["probes"], task_vars.get("hostvars", {}), nodes)
         addresses = {node["name"]: ip_addresses(node) for node in nodes}
-        able = [node for node in nodes if node["name"] in hosts and can_take_part(node) and addresses[node["name"]]]
+        wanted = [node for node in nodes if node["name"] in hosts]
+        able = [node for node in wanted if can_take_part(node) and addresses[node["name"]]]
         sampled = {name: addresses[name][0] for name in sample_nodes(able)}
-        try:
-            proof = FlatNetwork(arguments["kubeconfig"]).prove(sampled, arguments["image"])
-        except ClusterError as error:
-            result.update(failed=True, msg=str(error))
-            return result
+        proof = {**NOTHING, "unstarted": {}}
+        if sampled:
+            try:
+                proof = FlatNetwork(arguments["kubeconfig"]).prove(sampled, arguments["image"])
+            except ClusterError as error:
+                proof["unstarted"] = dict.fromkeys(sampled, str(error))
+        proof["unstarted"].update({node["name"]: "it is not ready" for node in wanted if not node["ready"]})
         by_address = {address: name for name, found in addresses.items() for address in found}
         result.update(changed=False, flat_network={**proof, "of": len(nodes), "hosts": hosts, "addresses": by_address})
         return result

@@ -10,6 +10,7 @@ import re
 import socket
 import struct
 import sys
+import time
 
 from .host import read_text
 
@@ -19,6 +20,7 @@ _LISTENS = {"tcp": 0x0A, "udp": 0x07, "ipip": 0x07}
 # In the raw tables the port is the protocol's number.
 _IPIP = 4
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
+SECOND_LOOK_S = 1
 TUNNEL_KINDS = ("vxlan", "wireguard")
 
 
@@ -77,11 +79,23 @@ def _open_sockets(directory):
                 yield int(match.group(1))
 
 
-def find_listeners(ports, proc="/proc"):
+def find_listeners(ports, proc="/proc", pause_s=SECOND_LOOK_S):
     """Who holds these ports: C([{protocol, port, address, pid, name}]); pid 0 and no name where it is the kernel.
+
+    WireGuard's port is one that a program may get for a single question, so that a process has to hold it still
+    C(pause_s) seconds later.
 
     :param ports: C([(protocol, port)]), for IPIP with port 0.
     """
+    found = _holders(ports, proc)
+    if any(item["pid"] and item["protocol"] == "udp" for item in found):
+        time.sleep(pause_s)
+        found = [item for item in _holders(ports, proc) if item in found]
+    return found
+
+
+def _holders(ports, proc):
+    """One look at who holds these ports."""
     held = []
     for protocol, port in ports:
         number = _IPIP if protocol == "ipip" else port

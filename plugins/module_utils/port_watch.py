@@ -46,19 +46,20 @@ def open_raw_sockets(nonce, watch):
     opened = []
     try:
         for protocol, ports in watch.items():
-            for family in (socket.AF_INET,) if protocol == "ipip" else (socket.AF_INET, socket.AF_INET6):
-                try:
-                    raw = socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, PROTOCOLS[protocol])
-                except OSError:
-                    if family == socket.AF_INET:
-                        raise
-                    continue  # a kernel without IPv6
+            for family in _families(protocol):
+                raw = socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, PROTOCOLS[protocol])
                 opened.append((protocol, family, raw))
                 attach_filter(raw, filter_program(protocol, family, nonce, ports))
     except OSError:
         close_all(opened)
         raise
     return opened
+
+
+def _families(protocol):
+    """The IP versions to watch. Where there is no IPv6, asking for a socket of it would load its module."""
+    has_ipv6 = protocol != "ipip" and os.path.exists("/proc/net/if_inet6")
+    return (socket.AF_INET, socket.AF_INET6) if has_ipv6 else (socket.AF_INET,)
 
 
 def close_all(opened):

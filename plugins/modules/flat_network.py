@@ -15,9 +15,9 @@ description:
     seen. Up to 8 nodes are all tried. Of more, a number that grows with the logarithm of theirs, from all zones.
   - On three of the nodes it records as well from which address a caller is seen behind a hostPort and a NodePort.
   - The pods are in a namespace of their own, which is deleted at the end, also when something fails. If Ansible is
-    killed, kubelet ends the pods after four minutes, and the next run deletes the namespace.
+    killed, kubelet ends the pods after five minutes, and the next run deletes the namespace.
   - The pods satisfy the Pod Security level C(restricted), but for those with the hostPort. They tolerate every taint.
-  - Needs the rights to create and delete namespaces, pods and services. Takes about ten seconds, and at most four
+  - Needs the rights to create and delete namespaces, pods and services. Takes about ten seconds, and at most five
     minutes where pods do not start.
   - Runs on the controller. Needs the Python library C(kubernetes) there.
 author:
@@ -84,6 +84,10 @@ flat_network:
       description: What of hostPort and NodePort could not be tried, and why.
       type: dict
       sample: {}
+    left:
+      description: What stays behind, empty where it is nothing.
+      type: str
+      sample: ""
     of:
       description: How many nodes the cluster has.
       type: int

@@ -31,7 +31,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network impo
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
-START_TIMEOUT_S, CALL_TIMEOUT_S, ACCOUNT_TIMEOUT_S, DELETE_TIMEOUT_S = 90, 45, 15, 30
+START_TIMEOUT_S, EXTRA_TIMEOUT_S, CALL_TIMEOUT_S, ACCOUNT_TIMEOUT_S, DELETE_TIMEOUT_S = 90, 20, 60, 15, 30
 PAUSE_S = 0.5
 # A namespace of another run that is at work is younger.
 STALE_AFTER_S = POD_DEADLINE_S + 120
@@ -45,17 +45,19 @@ class FlatNetwork(Cluster):
         """Have pods on each pair of nodes call each other.
 
         :param sampled: an address of each sampled node, by its name.
-        :returns: C({pairs, host_ports, node_ports, unstarted, notes}). A pair is C({source, target, address, seen,
-            own}) with the address that was called, the one that the caller was seen from (empty: no answer), and the
-            caller's own ones. C(unstarted) has by node why its pods did not run.
+        :returns: C({pairs, host_ports, node_ports, unstarted, notes, left}). A pair is C({source, target, address,
+            seen, own}) with the address that was called, the one that the caller was seen from (empty: no answer), and
+            the caller's own ones. C(unstarted) has by node why its pods did not run, C(left) says what stays behind.
         :raises ClusterError: no namespace can be made, or the API server does not answer.
         """
         self._remove_stale()
         namespace = self._make_namespace()
         try:
-            return _Proof(self, namespace, dict(sampled), image).run()
-        finally:
+            found = _Proof(self, namespace, dict(sampled), image).run()
+        except BaseException:
             self._delete_namespace(namespace)
+            raise
+        return {**found, "left": self._delete_namespace(namespace)}
 
     def _make_namespace(self) -> str:
         # Its pods keep to the level restricted; those with a hostPort, which are tried apart, cannot.
@@ -75,12 +77,15 @@ class FlatNetwork(Cluster):
             if (now - made).total_seconds() > STALE_AFTER_S:
                 self._call(self._core.delete_namespace, item["metadata"]["name"])
 
-    def _delete_namespace(self, name: str) -> None:
-        """Delete a namespace and wait until it is gone; one that stays is the next run's."""
+    def _delete_namespace(self, name: str) -> str:
+        """Delete a namespace and wait until it is gone; what is to be said when it stays."""
         # The namespace alone would take ten seconds longer: it comes back for its pods only when their time is over.
         self._call(self._core.delete_collection_namespaced_pod, name, grace_period_seconds=0)
-        self._call(self._core.delete_namespace, name)
-        self.wait(lambda: self._call(self._core.read_namespace, name)[0] == 404, DELETE_TIMEOUT_S)
+        status, answer = self._call(self._core.delete_namespace, name)
+        if status not in (200, 202, 404):
+            return f"namespace {name} could not be deleted: {one_line(answer.get('message') or status)}"
+        is_gone = self.wait(lambda: self._call(self._core.read_namespace, name)[0] == 404, DELETE_TIMEOUT_S)
+        return "" if is_gone else f"namespace {name} is still being deleted"
 
     @staticmethod
     def wait(is_done: Callable[[], bool], timeout_s: float) -> bool:
@@ -165,14 +170,15 @@ class _Proof:
                     found[waiting.pop(name)] = addresses
             return not waiting
 
-        if not self._cluster.wait(settled, START_TIMEOUT_S):
+        timeout_s = EXTRA_TIMEOUT_S if is_extra else START_TIMEOUT_S
+        if not self._cluster.wait(settled, timeout_s):
             for node in waiting.values():
-                self._fault(node, f"its pod did not start within {START_TIMEOUT_S} s", role, is_extra=is_extra)
+                self._fault(node, f"its pod did not start within {timeout_s} s", role, is_extra=is_extra)
         return found
 
     def _fault(self, node: str, reason: str, role: str, *, is_extra: bool) -> None:
         if is_extra:
-            self._notes[role] = reason
+            self._notes["hostPort"] = one_line(reason)
         else:
             self._unstarted.setdefault(node, one_line(reason))
 

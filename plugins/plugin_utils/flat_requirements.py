@@ -102,6 +102,7 @@ def tried_words(proof: Mapping) -> str:
         for policy in sorted({item["policy"] for item in proof["node_ports"]})
     ]
     words += [f"; {what} not tried: {why}" for what, why in proof["notes"].items()]
+    words.append(f"; {proof['left']}" if proof["left"] else "")
     return " ".join(word for word in words if word).replace(" ;", ";")
 
 

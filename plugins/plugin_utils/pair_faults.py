@@ -22,12 +22,15 @@ def blamed(
     """
     known = list(tries)
     well = {target for _source, target, failed in known if not failed}
+    others: dict[str, list[tuple[str, bool]]] = {}
+    for source, target, failed in known:
+        if source != target:
+            others.setdefault(source, []).append((target, failed))
+    silent = {source for source, own in others.items() if all(failed and target in well for target, failed in own)}
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for source, target, failed in known:
         if not failed:
             continue
-        own = [(other, bad) for start, other, bad in known if start == source and other != source]
-        is_source = bool(own) and all(bad and other in well for other, bad in own)
-        is_source = (is_source and source != target) or (target in outside and target in well)
+        is_source = (source in silent and source != target) or (target in outside and target in well)
         found.setdefault((FROM, source) if is_source else (TO, target), []).append((source, target))
     return found

@@ -17,7 +17,8 @@ BIRD_PORT, VXLAN_PORT, WIREGUARD_PORT, WIREGUARD_PORT_V6 = 179, 4789, 51820, 518
 # The text says 4789, which is what flannel needs on Windows. Source: flannel, Documentation/backends.md.
 FLANNEL_PORT = 8472
 ETCD_PORT = 2379
-BIRD = ("bird", "bird6", "calico-node", "calico-bgp-daemo", "gobgpd")
+# As /proc has them, cut off after 15 characters.
+BIRD = ("bird", "bird6", "calico-node", "calico-bgp-daem", "gobgpd")
 TYPHA = ("calico-typha", "typha")
 # Programs that are WireGuard where the kernel is not.
 WIREGUARD = ("wireguard-go", "boringtun", "boringtun-cli", "wiretap")

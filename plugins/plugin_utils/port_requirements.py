@@ -82,13 +82,14 @@ def _judged(attempt: Attempt, plan: Mapping, outcome: Mapping, collected: Mappin
             (item["protocol"], item["port"], item.get("source"), item.get("target")) == expected for item in seen
         )
         return attempt if arrived else dataclasses.replace(attempt, fault="sent, and did not arrive")
-    if said == REFUSED and not need["serves"]:
+    if said in (REFUSED, NO_ANSWER) and not need["serves"]:
         if seen is None:
             return dataclasses.replace(attempt, unknown=f"{attempt.goal} did not watch: {_why(collected)}")
         asked = {key: need[key] for key in ("protocol", "port")} | {"source_port": outcome["source_port"]}
         arrived = any(asked.items() <= item.items() for item in seen)
-        # It came through, and nobody listens: that is not the network's fault.
-        return attempt if arrived else dataclasses.replace(attempt, fault="rejected on the way")
+        # It came through. That nobody listens, or BIRD answers to signed packets alone, is not the network's fault.
+        words = {NO_ANSWER: "no answer within 3 s", REFUSED: "rejected on the way"}[said]
+        return attempt if arrived else dataclasses.replace(attempt, fault=words)
     words = {NO_ANSWER: "no answer within 3 s", REFUSED: "connection refused"}.get(said, said)
     return dataclasses.replace(attempt, fault=words)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ def test_the_process_that_holds_a_port_is_named():
 
     own = Path("/proc/self/comm").read_text().strip()
     assert found == [{"protocol": "tcp", "port": port, "address": "127.0.0.1", "pid": os.getpid(), "name": own}]
+
+
+def test_a_program_that_holds_a_port_for_a_moment_does_not_count():
+    """A resolver may be given WireGuard's port for one question."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as question:
+        question.bind(("127.0.0.1", 0))
+        port = question.getsockname()[1]
+        timer = threading.Timer(0.2, question.close)
+        timer.start()
+        found = find_listeners([("udp", port)], pause_s=0.5)
+        timer.join()
+
+    assert found == []
 
 
 def test_a_socket_without_a_process_is_the_kernels(tmp_path: Path):

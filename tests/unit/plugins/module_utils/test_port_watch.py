@@ -60,6 +60,17 @@ def test_probes_are_seen_and_the_watcher_ends_with_the_answer(nonce: bytes):
     assert collect_seen(nonce) is None
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+def test_ipv6_is_watched_too(nonce: bytes):
+    start_watcher(nonce, {"udp": [PORT], "tcp": [1]}, 20)
+    (_udp, tcp) = send_all(nonce, 1, [attempt("udp", PORT, "::1"), attempt("tcp", 1, "::1")])
+
+    assert sorted(collect_seen(nonce), key=lambda item: item["port"]) == [
+        {"protocol": "tcp", "port": 1, "source_port": tcp["source_port"], "address": "::1"},
+        {"protocol": "udp", "port": PORT, "source": 1, "target": 2, "address": "::1"},
+    ]
+
+
 def test_a_port_that_is_held_is_watched_all_the_same(nonce: bytes):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
         holder.bind(("127.0.0.1", 0))

@@ -166,7 +166,7 @@ def proof(**changes: object) -> dict:
         for target in NAMES
     ]
     hosts = {name: name for name in NAMES}
-    base = {"pairs": pairs, "host_ports": [], "node_ports": [], "unstarted": {}, "notes": {}}
+    base = {"pairs": pairs, "host_ports": [], "node_ports": [], "unstarted": {}, "notes": {}, "left": ""}
     return {**base, "of": 3, "hosts": hosts, "addresses": NODE, **changes}
 
 
@@ -256,8 +256,8 @@ def test_the_line_says_which_pairs_were_tried():
         {**called, "policy": "Local", "seen": "10.244.2.5"},
     ]
 
-    assert tried_words(proof(node_ports=node_ports, notes={"host-port": "denied"})) == (
+    assert tried_words(proof(node_ports=node_ports, notes={"hostPort": "denied"})) == (
         "flat network: 9 pairs of pods on 3 of 3 nodes (cp1, w1, w2); "
         "NodePort Cluster: 1 of 1 answered, 0 with the pod's own address; "
-        "NodePort Local: 1 of 1 answered, 1 with the pod's own address; host-port not tried: denied"
+        "NodePort Local: 1 of 1 answered, 1 with the pod's own address; hostPort not tried: denied"
     )

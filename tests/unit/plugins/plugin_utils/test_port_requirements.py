@@ -117,8 +117,17 @@ def test_a_connection_that_hangs_is_a_fault():
     exchange = Exchange(BGP)
     for source in ("cp1", "w2"):
         exchange.say("no answer", source, "w1")
+    exchange.collect["w1"]["seen"] = []
 
     assert exchange.found() == [("network.port_unreachable", "w1", "TCP 179 (BGP) from cp1, w2: no answer within 3 s")]
+
+
+def test_a_bird_that_answers_to_signed_packets_alone_is_not_blocked():
+    """With a BGP password (RFC 2385) the kernel drops what bears no signature, after the packet filter."""
+    exchange = Exchange(BGP)
+    exchange.say("no answer", "cp1", "w1")
+
+    assert exchange.found() == []
 
 
 def test_a_server_that_nobody_reaches_is_the_clusters_matter():
