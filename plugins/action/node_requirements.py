@@ -141,7 +141,8 @@ class ActionModule(ActionBase):
             return result
         if found:
             Display().display("\n" + findings.render_table(found) + "\n")
-        for words in tried_words(arguments):
+        tried = tried_words(arguments)
+        for words in tried:
             Display().display(words)
         for name in findings.unused_waivers(found, arguments["accept"]):
             Display().warning(f"portcullis_accept: no finding is called {name!r} in this run, so it waives nothing")
@@ -150,5 +151,6 @@ class ActionModule(ActionBase):
             findings=found,
             blockers=findings.blockers(found),
             changeable=changeable,
+            tried=tried,
         )
         return result

@@ -139,6 +139,12 @@ blockers:
   type: list
   elements: dict
   sample: []
+tried:
+  description: What was tried between nodes, a line for O(reachability) and one for O(flat_network) where they are given.
+  returned: success
+  type: list
+  elements: str
+  sample: ["ports tried between 3 nodes: UDP 4789 (VXLAN) 6 pairs"]
 changeable:
   description: The nodes that a run can change. What is left out has no containerd, or a waived blocker that makes a
     change impossible to prove.

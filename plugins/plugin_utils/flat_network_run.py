@@ -8,8 +8,9 @@ When the controller is killed, kubelet ends the pods at their deadline, and the 
 from __future__ import annotations
 
 import datetime
+import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster, ClusterError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network import (
@@ -33,6 +34,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text impor
 
 START_TIMEOUT_S, EXTRA_TIMEOUT_S, CALL_TIMEOUT_S, ACCOUNT_TIMEOUT_S, DELETE_TIMEOUT_S = 90, 20, 60, 15, 30
 PAUSE_S = 0.5
+REASON_LENGTH = 160
 # A namespace of another run that is at work is younger.
 STALE_AFTER_S = POD_DEADLINE_S + 120
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -136,12 +138,14 @@ class _Proof:
     def run(self) -> dict:
         """Servers first, since clients are told their addresses."""
         servers = self._start("server", server_pod, self._numbers)
-        few = dict(list(self._numbers.items())[:PORTS_SHOWN_ON])
+        found = {"pairs": [], "host_ports": [], "node_ports": []}
+        if not servers:
+            return {**found, "unstarted": self._unstarted, "notes": self._notes}
+        few = {node: self._numbers[node] for node in list(servers)[:PORTS_SHOWN_ON]}
         host_ports = self._start("host-port", host_port_pod, few, is_extra=True)
         node_ports = self._services()
         calls, meant = self._calls(servers, host_ports, node_ports, few)
-        answers, own = self._call_all(calls)
-        found = {"pairs": [], "host_ports": [], "node_ports": []}
+        answers, own = self._call_all(servers, calls)
         for source, said in answers.items():
             for key, (kind, about) in meant.items():
                 if key in said:
@@ -177,10 +181,12 @@ class _Proof:
         return found
 
     def _fault(self, node: str, reason: str, role: str, *, is_extra: bool) -> None:
+        # Whole chains of errors come with addresses and ports that differ each time.
+        short = textwrap.shorten(one_line(reason), REASON_LENGTH, placeholder="...")
         if is_extra:
-            self._notes["hostPort"] = one_line(reason)
+            self._notes["hostPort"] = short
         else:
-            self._unstarted.setdefault(node, one_line(reason))
+            self._unstarted.setdefault(node, short)
 
     def _services(self) -> dict[str, int]:
         """The port on each node by policy."""
@@ -212,10 +218,13 @@ class _Proof:
                 meant[key] = ("node_ports", {"target": node, "port": port, "policy": policy})
         return urls, meant
 
-    def _call_all(self, urls: dict[str, str]) -> tuple[dict[str, dict], dict[str, list[str]]]:
-        """What each client was told, and its own addresses."""
+    def _call_all(
+        self, nodes: Iterable[str], urls: dict[str, str]
+    ) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+        """What the client on each of the nodes was told, and its own addresses."""
         waiting, answers, own = {}, {}, {}
-        for node, number in self._numbers.items():
+        for node in nodes:
+            number = self._numbers[node]
             reason = self._cluster.create_pod(self._namespace, client_pod(number, node, self._image, urls))
             if reason:
                 self._fault(node, reason, "client", is_extra=False)
@@ -234,7 +243,7 @@ class _Proof:
                     self._fault(waiting.pop(name), fault or "its pod left no answer", "client", is_extra=False)
             return not waiting
 
-        if urls and not self._cluster.wait(settled, START_TIMEOUT_S + CALL_TIMEOUT_S):
+        if not self._cluster.wait(settled, START_TIMEOUT_S + CALL_TIMEOUT_S):
             for node in waiting.values():
                 self._fault(node, "its pod did not end in time", "client", is_extra=False)
         return answers, own
