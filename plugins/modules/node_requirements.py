@@ -140,7 +140,7 @@ blockers:
   elements: dict
   sample: []
 tried:
-  description: What was tried between nodes, a line for O(reachability) and one for O(flat_network) where they are given.
+  description: What was tried between nodes, a line for O(reachability) and one for O(flat_network) where given.
   returned: success
   type: list
   elements: str
