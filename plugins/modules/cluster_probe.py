@@ -109,6 +109,12 @@ cluster:
         application layer policy is not used.
       type: dict
       sample: {"istio": "1.10.2", "disabled_on": []}
+    runtime_enforcer:
+      description: Each installation of Runtime Enforcer, with agent, controller, disruption budgets, webhooks, and the
+        pods that name a policy. Empty where there is none.
+      type: list
+      elements: dict
+      sample: [{"namespace": "runtime-enforcer", "release": "runtime-enforcer", "version": "0.10.1", "debuggers": []}]
     unseen:
       description: What could not be read beside the network, with the API server's words.
       type: dict

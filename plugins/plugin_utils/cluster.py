@@ -273,7 +273,8 @@ class Cluster:
             read = objects.list_namespaced_custom_object if where else objects.list_cluster_custom_object
             method = functools.partial(read, resource.group, resource.version, *where, resource.plural)
         else:
-            method = functools.partial({"pods": self._core.list_namespaced_pod}[resource.plural], *where)
+            read = self._core.list_namespaced_pod if where else self._core.list_pod_for_all_namespaces
+            method = functools.partial({"pods": read}[resource.plural], *where)
         if "limit" in options:
             status, answer = self._call(method, **options)
             return status, answer["items"] if status == 200 else answer

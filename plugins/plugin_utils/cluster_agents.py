@@ -14,20 +14,17 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader im
     Reader,
     Resource,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.daemon_coverage import (
+    NOT_TOLERATED,
+    is_virtual,
+    left_out,
+    placement,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import (
-    as_list,
     as_mapping,
     metadata,
     name_of,
     pod_spec,
-)
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.taints import (
-    VIRTUAL,
-    Taint,
-    kind_of,
-    plan_tolerations,
-    read_taints,
-    read_tolerations,
 )
 
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
@@ -41,7 +38,7 @@ PODS_READ = 500
 def read_agents(reader: Reader, namespace: str) -> dict:
     """C({daemon_sets, missing_classes}) of a namespace that exists.
 
-    daemon_sets: C([{name, node_selector, tolerations, host_network}]). missing_classes: who names a PriorityClass that
+    daemon_sets: C(name) and what placement returns. missing_classes: who names a PriorityClass that
     is not there, by its name.
     """
     daemon_sets = [item for item in reader.list(DAEMON_SETS) if metadata(item).get("namespace") == namespace]
@@ -59,13 +56,7 @@ def _lives(pod: dict) -> bool:
 
 
 def _daemon_set(item: dict) -> dict:
-    spec = pod_spec(item)
-    return {
-        "name": name_of(item),
-        "node_selector": as_mapping(spec.get("nodeSelector")),
-        "tolerations": as_list(spec.get("tolerations")),
-        "host_network": spec.get("hostNetwork") is True,
-    }
+    return {"name": name_of(item), **placement(pod_spec(item))}
 
 
 def _missing_classes(reader: Reader, workloads: list[tuple[dict, str]]) -> dict[str, list[str]]:
@@ -110,13 +101,12 @@ def coverage_findings(
     if engine != "secure_workload" or not agents["daemon_sets"]:
         return
     for node in nodes:
-        taints = read_taints(node)
-        chosen = [item for item in agents["daemon_sets"] if item["node_selector"].items() <= node["labels"].items()]
-        missing = [_not_tolerated(item, taints) for item in chosen]
-        if not all(missing) or any(kind_of(taint) == VIRTUAL for taint in taints):
+        left = {item["name"]: left_out(item, node) for item in agents["daemon_sets"]}
+        if not all(left.values()) or is_virtual(node):
             continue
-        names = ", ".join(item["name"] for item in chosen or agents["daemon_sets"])
-        open_ones = sorted({str(taint) for each in missing for taint in each})
+        chosen = {name: gap for name, gap in left.items() if gap.kind == NOT_TOLERATED}
+        names = ", ".join(chosen or left)
+        open_ones = sorted({str(taint) for gap in chosen.values() for taint in gap.taints})
         why = f"do not tolerate {', '.join(open_ones)}" if chosen else "do not select it"
         yield finding(
             "coverage.node_not_reached",
@@ -131,10 +121,3 @@ def coverage_findings(
             else f"change the nodeSelector (kubectl -n {namespace} get daemonsets -o wide), or waive it: "
             "coverage.node_not_reached",
         )
-
-
-def _not_tolerated(daemon_set: dict, taints: list[Taint]) -> tuple[Taint, ...]:
-    """The taints that keep it from a node and stay."""
-    tolerations = read_tolerations(daemon_set["tolerations"])
-    plan = plan_tolerations({"": taints}, tolerations, host_network=daemon_set["host_network"])
-    return plan.missing.get("", ())

@@ -31,6 +31,10 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions 
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_webhooks import read_webhooks, webhook_findings
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import Network
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer import read_runtime_enforcer
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer_requirements import (
+    runtime_enforcer_findings,
+)
 
 EMPTY_SURVEY = {
     "api_server": NO_API_SERVER,
@@ -38,6 +42,7 @@ EMPTY_SURVEY = {
     "webhooks": [],
     "agents": {"daemon_sets": [], "missing_classes": {}},
     "mesh": None,
+    "runtime_enforcer": [],
     "unseen": {},
 }
 
@@ -54,6 +59,7 @@ def read_survey(reader: Reader, namespace: dict, calico: list[dict]) -> dict:
         "webhooks": read_webhooks(reader, namespace),
         "agents": read_agents(reader, namespace["name"]) if namespace["exists"] else EMPTY_SURVEY["agents"],
         "mesh": read_mesh(reader, calico),
+        "runtime_enforcer": read_runtime_enforcer(reader, namespace["name"]),
     }
     return {**found, "unseen": {what: why for what, why in reader.unseen.items() if what not in before}}
 
@@ -80,6 +86,9 @@ def survey_findings(
     yield from webhook_findings(probe["webhooks"], probe["admission"])
     yield from priority_findings(probe["agents"], namespace)
     yield from coverage_findings(probe["agents"], namespace, probe["nodes"], hosts, engine)
+    if engine == "runtime_enforcer":
+        sections = probe.get("runtime_enforcer", [])
+        yield from runtime_enforcer_findings(sections, namespace, kubernetes, probe["nodes"], hosts)
     if probe["mesh"]:
         yield from mesh_findings(probe["mesh"], kubernetes, matrix)
     if probe["unseen"]:

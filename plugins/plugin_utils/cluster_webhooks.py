@@ -37,7 +37,7 @@ def read_webhooks(reader: Reader, namespace: dict) -> list[dict]:
 
     C({kind, configuration, name, resources, conditions, service, state}): resources of C(pods), C(daemonsets) and
     C(namespaces); conditions: whether it has matchConditions, which only the API server can evaluate; service:
-    C(namespace/name), "" where it is called by an address; state: of _service_state, "" without a service.
+    C(namespace/name), "" where it is called by an address; state: of service_state, "" without a service.
 
     :param namespace: as the probe has it: C({name, exists, labels}).
     """
@@ -61,11 +61,11 @@ def _webhook(reader: Reader, kind: str, configuration: str, webhook: dict, asked
         "resources": asked,
         "conditions": bool(webhook.get("matchConditions")),
         "service": "/".join(place) if service else "",
-        "state": _service_state(reader, *place) if service else "",
+        "state": service_state(reader, *place) if service else "",
     }
 
 
-def _service_state(reader: Reader, namespace: str, name: str) -> str:
+def service_state(reader: Reader, namespace: str, name: str) -> str:
     """C(ready), C(missing), C(no_endpoints), or C(unknown) where it cannot be seen or has no endpoints of its own."""
     known = len(reader.unseen)
     slices = reader.list(ENDPOINT_SLICES, namespace=namespace, label_selector=f"{SERVICE_OF_SLICE}={name}")

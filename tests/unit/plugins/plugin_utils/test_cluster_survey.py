@@ -11,6 +11,8 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_requirements import evaluate_cluster
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY
 
+from tests import enforcer_manifests as enforcer
+
 from .answering_cluster import FORBIDDEN, answering_cluster, groups
 from .network_samples import calico_node, felix, network, pool, proxy
 
@@ -94,6 +96,29 @@ def test_all_of_it_is_read_in_few_requests(survey_of):
     assert [item["name"] for item in found["agents"]["daemon_sets"]] == ["agent"]
     assert found["unseen"] == {}
     assert len(asked) <= 13
+
+
+def test_a_runtime_enforcer_is_read_wherever_it_is(survey_of):
+    """Its own namespace is another than the one that the run works in; pods that name a policy are in all."""
+    place = f"/namespaces/{enforcer.NAMESPACE}/"
+    spec = {"nodeName": "w1", "containers": [{"name": "a"}]}
+    shop = {"metadata": {"name": "a", "namespace": "shop"}, "spec": spec, "status": {"phase": "Running"}}
+    answers = {
+        "/apis": groups("apps", enforcer.GROUP),
+        "/apis/apps/v1/daemonsets": {"items": [enforcer.agent()], "metadata": {}},
+        f"/apis/apps/v1{place}deployments": {"items": [enforcer.controller()], "metadata": {}},
+        f"/apis/policy/v1{place}poddisruptionbudgets": {"items": [enforcer.budget()], "metadata": {}},
+        "/api/v1/pods": {"items": [shop], "metadata": {}},
+        f"/api/v1{place}pods": {"items": [], "metadata": {}},
+    }
+    found, _asked = survey_of(answers)
+    (section,) = found["runtime_enforcer"]
+
+    assert (section["namespace"], section["version"], section["release"]) == (enforcer.NAMESPACE, "0.10.1", "guard")
+    assert section["controller"]["replicas"] == 2
+    assert [item["name"] for item in section["budgets"]] == ["guard-runtime-enforcer-controller-manager"]
+    assert [(item["pod"], item["node"]) for item in section["governed"]] == [("shop/a", "w1")] * 2
+    assert found["unseen"] == {}
 
 
 def test_what_is_refused_is_named_and_no_error(survey_of):
