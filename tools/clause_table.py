@@ -7,31 +7,9 @@ The texts are not part of the collection; a clause is named by document and head
 
 from __future__ import annotations
 
-import dataclasses
-
-CALICO = "calico"
-SECURE_WORKLOAD = "secure-workload"
-RUNTIME_ENFORCER = "runtime-enforcer"
-
-NOT_YET = "not checked yet"
-NO_AGENT_YET = "not checked yet: this version does not look at an installed Runtime Enforcer"
-WINDOWS_NOT_YET = "not checked yet: node_probe reads Linux nodes only"
-NO_DEMAND = "demands nothing of a node or cluster: "
-
-
-@dataclasses.dataclass(frozen=True)
-class Clause:
-    """One demand of a text. Either C(checks) names what looks at it, or C(reason) says why nothing does.
-
-    Both are set where a check sees a part of it; then C(reason) says what it does not see.
-    """
-
-    document: str
-    heading: str
-    quote: str
-    checks: tuple[str, ...] = ()
-    reason: str = ""
-
+from tools.clause import CALICO, NO_DEMAND, SECURE_WORKLOAD, WINDOWS_NOT_YET, Clause
+from tools.clause_remarks import REMARKS
+from tools.clause_runtime_enforcer import RUNTIME_ENFORCER_CLAUSES
 
 _NODE = "Node Requirements"
 _NETWORK = "Network requirements"
@@ -310,36 +288,7 @@ SECURE_WORKLOAD_CLAUSES = (
     Clause(SECURE_WORKLOAD, _ENFORCEMENT, "All other options use their default values", ("felix.not_default",)),
 )
 
-RUNTIME_ENFORCER_CLAUSES = tuple(
-    Clause(RUNTIME_ENFORCER, heading, quote, (), NO_AGENT_YET)
-    for heading, quote in (
-        ("Run more than one controller replica", "Set controller.replicas to 2 or more"),
-        ("Add a PodDisruptionBudget for the controller", "Set controller.pdb.enabled to true"),
-        ("Schedule the controller", "spread controller replicas across different nodes"),
-        ("Set controller resources", "controller.resources defaults to a Guaranteed 250m CPU and 256Mi memory"),
-        ("Agent", "Plan the agent scheduling before you taint nodes"),
-        ("Tolerate tainted nodes", "Add a toleration so that the agent runs on tainted nodes too"),
-        ("Restrict node selection", "Make sure that the selector still matches every node that runs workloads"),
-        ("Set agent resources", "agent.resources defaults to a Guaranteed 250m CPU and 256Mi memory"),
-        ("Agent security context", "The agent needs hostPID: true and four Linux capabilities"),
-        ("Agent security context", "Keep the Runtime Enforcer namespace at the privileged level"),
-        ("Telemetry", "point Runtime Enforcer at an OpenTelemetry collector"),
-        ("Restrict the learning scope", "restrict the selector to the namespaces that you onboard"),
-        ("Keep the debugger off", "Keep it off in production"),
-        ("Require the agent before a workload starts", "needs containerd 2.2 or later, or CRI-O 1.34 or later"),
-    )
-)
-
-RUNTIME_ENFORCER_CLAUSES += (
-    Clause(
-        RUNTIME_ENFORCER,
-        "PriorityClass",
-        "New pods that name the deleted class do not start",
-        ("cluster.priority_class_missing",),
-    ),
-)
-
-CLAUSES = CALICO_CLAUSES + SECURE_WORKLOAD_CLAUSES + RUNTIME_ENFORCER_CLAUSES
+CLAUSES = CALICO_CLAUSES + SECURE_WORKLOAD_CLAUSES + RUNTIME_ENFORCER_CLAUSES + REMARKS
 
 # Where a text is wrong: what it says, what is so.
 CORRECTIONS = (

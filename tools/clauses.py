@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / ".collections"))
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS, Check  # noqa: E402
 
+from tools.check_groups import GROUPS  # noqa: E402
 from tools.clause_table import CLAUSES, CORRECTIONS, Clause  # noqa: E402
 
 PAGE = ROOT / "docs" / "requirements.md"
@@ -47,6 +48,8 @@ def render() -> str:
         lines += [_clause(clause) for clause in CLAUSES if clause.document == document] + [""]
     lines += ["## Checks of a node", "| check | observed | severity | source | remedy |", "|---|---|---|---|---|"]
     lines += [_check(check) for check in CHECKS] + [""]
+    lines += ["## Checks that no clause asks for", "| asked for by | checks |", "|---|---|"]
+    lines += [_row(why, ", ".join(names)) for why, names in GROUPS.items()] + [""]
     lines += ["## Corrections of the texts", "| text | it says | it is |", "|---|---|---|"]
     lines += [_row(*correction) for correction in CORRECTIONS]
     return "\n".join(lines) + "\n"

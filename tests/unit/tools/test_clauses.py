@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS
 
+from tools.check_groups import GROUPS
 from tools.clause_table import CLAUSES, Clause
 from tools.clauses import PAGE, render
+
+from .check_ids import check_ids
 
 ROOT = Path(__file__).parents[3]
 SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins" / "plugin_utils").glob("*.py"))
@@ -31,3 +34,37 @@ def test_clause_is_answered(clause: Clause) -> None:
 def test_requirement_is_a_heading(check) -> None:
     """What a check gives as its source is a heading of a text, or the collection's own."""
     assert check.requirement in HEADINGS or check.requirement.startswith("ansible/")
+
+
+def test_each_check_is_in_the_table_or_in_a_group() -> None:
+    """Whatever the code can find is asked for by a clause, or a group says by what else."""
+    named = {name for clause in CLAUSES for name in clause.checks}
+    grouped = [name for names in GROUPS.values() for name in names]
+    areas = {name.partition(".")[0] for name in (*named, *grouped)}
+    found = check_ids(ROOT / "plugins", areas)
+
+    assert {name: path for name, path in found.items() if name not in named and name not in grouped} == {}
+    assert [name for name in grouped if name in named or name not in found] == []
+
+
+def test_ids_are_found_however_they_are_written(tmp_path: Path) -> None:
+    """First arguments, rows of tables and choices; not keys of notes, file names, or names of other areas."""
+    (tmp_path / "some.py").write_text(
+        'finding("new.area", severity="x")\n'
+        'ROWS = (("kernel.row", 1), ["kernel.list"])\n'
+        'NAME = "kernel.assigned"\n'
+        'made = Demand("kernel.a" if x else "kernel.b", path="kernel.keyword")\n'
+        'notes["kernel.note"] = {"kernel.key": 1}\n'
+        'x = ("kernel.conf", "other.row", "kernel.compared" in notes)\n',
+        encoding="utf-8",
+    )
+
+    assert set(check_ids(tmp_path, {"kernel"})) == {
+        "new.area",
+        "kernel.row",
+        "kernel.list",
+        "kernel.assigned",
+        "kernel.a",
+        "kernel.b",
+        "kernel.keyword",
+    }
