@@ -191,7 +191,7 @@ def _second_filters(judged: Judged) -> Iterator[dict]:
 def _serves_kubernetes(judged: Judged) -> bool:
     """A host of its own may have a firewall; on a node it would drop what Kubernetes lets through."""
     owners = {KUBELET, KUBE_PROXY, FELIX}
-    return bool(owners & (judged.known.running or frozenset()) or owners & judged.filters.chains_by_owner().keys())
+    return bool(owners & (judged.known.running or frozenset()) or owners & judged.filters.chains_by_owner.keys())
 
 
 def _backends(judged: Judged) -> Iterator[dict]:

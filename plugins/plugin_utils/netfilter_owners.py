@@ -233,6 +233,7 @@ class Owners:
 
     def __init__(self, running: frozenset[str] | None = None) -> None:
         self.running = running
+        self._of_names: dict[str, Claim] = {}
 
     def _proven(self, signature: Signature, evidence: str) -> Claim:
         """The claim, or by hand for the name of a software that would have removed it when it ended."""
@@ -253,10 +254,11 @@ class Owners:
         """The owner of a chain that only jumps lead to."""
         if table.backend == NATIVE:
             return self.of_table(table)
-        signature = _named_chain(name)
-        if signature:
-            return self._proven(signature, f"chain {name}")
-        return Claim(BY_HAND, f"no software is known to name a chain {name}")
+        if name not in self._of_names:
+            signature = _named_chain(name)
+            unknown = Claim(BY_HAND, f"no software is known to name a chain {name}")
+            self._of_names[name] = self._proven(signature, f"chain {name}") if signature else unknown
+        return self._of_names[name]
 
     def _is_of_firewalld(self, table: Table, chain: Chain, rule: Rule) -> bool:
         """Whether it is one of the fixed rules that firewalld's iptables backend puts around its own jumps."""

@@ -9,6 +9,7 @@ not understood is kept as text in the table it stands in; nothing here raises on
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import NamedTuple
 
@@ -166,7 +167,7 @@ def _mark_match(module: str, value: str) -> tuple[MarkUse, ...]:
     return (MarkUse(MATCH, mask, compared, PACKET if module == "mark" else CONNECTION),)
 
 
-def parse_rule(line: str, chain: str, words: list[str], packets: int | None = None) -> Rule:
+def parse_rule(line: str, chain: str, words: list[str]) -> Rule:
     """The rule that C(words) (what follows C(-A chain)) say.
 
     An option is a word that starts with a dash, its value what follows up to the next one. Options behind the target
@@ -207,7 +208,7 @@ def parse_rule(line: str, chain: str, words: list[str], packets: int | None = No
     elif target == "TPROXY" and "--tproxy-mark" in target_options:
         value, mask = value_and_mask(target_options["--tproxy-mark"])
         marks.append(MarkUse(SET, (value or 0) | mask, value))
-    return Rule(chain, target, is_goto, tuple(conditions), tuple(marks), "; ".join(comments), line, packets)
+    return Rule(chain, target, is_goto, tuple(conditions), tuple(marks), "; ".join(comments), line)
 
 
 def header_of(text: str) -> tuple[str, str] | None:
@@ -261,12 +262,21 @@ def _parse_line(table: Table, line: str) -> None:
         counters = _COUNTERS.match(line)
         if counters:
             packets, rest = int(counters[1]), line[counters.end() :]
-    words = tokens_of(rest)
-    if len(words) < 2 or words[0] not in ("-A", "--append"):
+    rule = _parse_appended(rest)
+    if rule is None:
         table.unparsed.append(line)
         return
-    name = unquoted(words[1])
-    _ensure_chain(table, name).rules.append(parse_rule(rest, name, words[2:], packets))
+    _ensure_chain(table, rule.chain).rules.append(rule if packets is None else rule._replace(packets=packets))
+
+
+# The nodes of a cluster have most of their rules in common.
+@functools.lru_cache(maxsize=50_000)
+def _parse_appended(text: str) -> Rule | None:
+    """The rule of a line without counters, None when it appends none."""
+    words = tokens_of(text)
+    if len(words) < 2 or words[0] not in ("-A", "--append"):
+        return None
+    return parse_rule(text, unquoted(words[1]), words[2:])
 
 
 def _ensure_chain(table: Table, name: str) -> Chain:

@@ -10,6 +10,7 @@ save commands and C(nft -j list ruleset) always, which only read.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_ip_rules import MarkedRoute, parse_ip_rules
@@ -58,8 +59,9 @@ class PacketFilters:
 
     def places(self, owner: str) -> list[str]:
         """Sorted tables (C(nft/filter), C(nft table ip calico)) where an owner has chains."""
-        return self.chains_by_owner().get(owner, [])
+        return self.chains_by_owner.get(owner, [])
 
+    @functools.cached_property
     def chains_by_owner(self) -> dict[str, list[str]]:
         """For each owner the tables where it has a chain of its own, both families together."""
         found: dict[str, set[str]] = {}

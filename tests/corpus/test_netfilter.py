@@ -147,7 +147,7 @@ class TestState:
 
     def test_chains_by_owner(self, state: str):
         """Each chain has its maker."""
-        found = {told(owner): places for owner, places in filters(state).chains_by_owner().items()}
+        found = {told(owner): places for owner, places in filters(state).chains_by_owner.items()}
 
         expected = {owner: sorted(places) for owner, places in meta(state)["answer"]["chains_by_owner"].items()}
         assert found == expected

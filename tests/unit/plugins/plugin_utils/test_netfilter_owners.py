@@ -151,7 +151,7 @@ def test_tailscale_counts_only_where_it_runs(running, owner):
     """It removes its rules when it ends: without it somebody typed them."""
     filters = state(save(filter="-A INPUT -j ts-input\n-A ts-input -i tailscale0 -j ACCEPT"), running=running)
 
-    assert filters.chains_by_owner() == {owner: ["nft/filter"]}
+    assert filters.chains_by_owner == {owner: ["nft/filter"]}
 
 
 def test_running_software():
@@ -178,7 +178,7 @@ def test_places_and_native_tables():
         nft=ruleset(base_chain("mine", "in", "input")),
     )
 
-    assert filters.chains_by_owner() == {"by-hand": ["nft table inet mine"], "kubelet": ["nft/filter"]}
+    assert filters.chains_by_owner == {"by-hand": ["nft table inet mine"], "kubelet": ["nft/filter"]}
     assert [(table.name, claim.owner) for table, claim in filters.native_tables()] == [("mine", "by-hand")]
     assert filters.backends("by-hand") == ["native"]
 
