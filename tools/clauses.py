@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / ".collections"))
 
+from ansible_collections.portcullis.fleet.plugins.plugin_utils import runtime_enforcer_demands  # noqa: E402
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS, Check  # noqa: E402
 
 from tools.check_groups import GROUPS  # noqa: E402
@@ -40,6 +41,12 @@ def _check(check: Check) -> str:
     return _row(check.id, observed, check.severity, check.requirement, check.remedy)
 
 
+def _demands() -> list[str]:
+    values = vars(runtime_enforcer_demands).values()
+    found = [item for item in values if isinstance(item, runtime_enforcer_demands.Demand)]
+    return [_row(item.id, item.expected, item.severity, item.heading, item.remedy) for item in found]
+
+
 def render() -> str:
     """The page."""
     lines = [INTRODUCTION]
@@ -48,6 +55,8 @@ def render() -> str:
         lines += [_clause(clause) for clause in CLAUSES if clause.document == document] + [""]
     lines += ["## Checks of a node", "| check | observed | severity | source | remedy |", "|---|---|---|---|---|"]
     lines += [_check(check) for check in CHECKS] + [""]
+    lines += ["## Checks of an installed Runtime Enforcer"]
+    lines += ["| check | expected | severity | source | remedy |", "|---|---|---|---|---|", *_demands(), ""]
     lines += ["## Checks that no clause asks for", "| asked for by | checks |", "|---|---|"]
     lines += [_row(why, ", ".join(names)) for why, names in GROUPS.items()] + [""]
     lines += ["## Corrections of the texts", "| text | it says | it is |", "|---|---|---|"]

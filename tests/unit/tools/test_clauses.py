@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils import runtime_enforcer_demands as demands
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import CHECKS
 
 from tools.check_groups import GROUPS
@@ -34,6 +35,14 @@ def test_clause_is_answered(clause: Clause) -> None:
 def test_requirement_is_a_heading(check) -> None:
     """What a check gives as its source is a heading of a text, or the collection's own."""
     assert check.requirement in HEADINGS or check.requirement.startswith("ansible/")
+
+
+def test_demands_name_headings_of_the_text() -> None:
+    """What is asked of an installed Runtime Enforcer has a clause under the heading that it gives."""
+    found = [item for item in vars(demands).values() if isinstance(item, demands.Demand)]
+
+    assert found
+    assert [item.id for item in found if f"runtime-enforcer/{item.heading}" not in HEADINGS] == []
 
 
 def test_each_check_is_in_the_table_or_in_a_group() -> None:
