@@ -81,7 +81,11 @@ RUNTIME_ENFORCER_CLAUSES = tuple(
             _SIZES,
         ),
         ("Agent", "A node without an agent pod gives no protection", _ids("agent_not_ready", "no_agent")),
-        ("Agent", "The container runtime does not call an agent that is not connected", _ids("agent_not_ready")),
+        (
+            "Agent",
+            "The container runtime does not call an agent that is not connected",
+            ("nri.not_listening", *_ids("agent_not_ready")),
+        ),
         ("Agent", "agent.nriFailopen controls that second case only", (), _CHOICE),
         (
             "Agent",

@@ -271,7 +271,7 @@ def _webhooks(reader: Reader) -> list[dict]:
         for configuration in reader.list(resource):
             for webhook in map(as_mapping, as_list(configuration.get("webhooks"))):
                 rules = map(as_mapping, as_list(webhook.get("rules")))
-                asked = {group for rule in rules for group in as_list(rule.get("apiGroups"))}
+                asked = {str(group) for rule in rules for group in as_list(rule.get("apiGroups"))}
                 client = as_mapping(webhook.get("clientConfig"))
                 service = as_mapping(client.get("service"))
                 if service and {GROUP, OLD_GROUP} & asked and webhook.get("failurePolicy", "Fail") == "Fail":
