@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
@@ -35,6 +36,7 @@ def send_all(nonce, number, attempts):
         that it goes to.
     :returns: for each attempt C({outcome, source_port}): connected, refused, no answer, sent, or the kernel's words for
         what this node did not even send. C(source_port) is 0 but for TCP.
+    :raises OSError: protocol 4 is not allowed (root is needed), which says nothing of the network.
     """
     outcomes = [None] * len(attempts)
     streams = [index for index, item in enumerate(attempts) if item["protocol"] == "tcp"]
@@ -43,18 +45,22 @@ def send_all(nonce, number, attempts):
         for index, outcome in zip(batch, connect_all([attempts[index] for index in batch])):
             outcomes[index] = outcome
     others = [index for index in range(len(attempts)) if outcomes[index] is None]
-    for repeat in range(REPEATS if others else 0):
-        if repeat:
-            time.sleep(PAUSE_S)
-        for index in others:
-            said = _send_one(nonce, number, attempts[index])
-            # Once out is out, whatever the others met.
-            if outcomes[index] is None or said == SENT:
-                outcomes[index] = {"outcome": said, "source_port": 0}
+    with contextlib.ExitStack() as stack:
+        raw = None
+        if any(attempts[index]["protocol"] == "ipip" for index in others):
+            raw = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_RAW, PROTOCOLS["ipip"]))
+        for repeat in range(REPEATS if others else 0):
+            if repeat:
+                time.sleep(PAUSE_S)
+            for index in others:
+                said = _send_one(nonce, number, attempts[index], raw)
+                # Once out is out, whatever the others met.
+                if outcomes[index] is None or said == SENT:
+                    outcomes[index] = {"outcome": said, "source_port": 0}
     return outcomes
 
 
-def _send_one(nonce, number, attempt):
+def _send_one(nonce, number, attempt, raw):
     address, target = attempt["address"], attempt["target"]
     try:
         if attempt["protocol"] == "udp":
@@ -64,8 +70,7 @@ def _send_one(nonce, number, attempt):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
             route.connect((address, 9))  # sends nothing, and tells this node's address on the way there
             own = route.getsockname()[0]
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, PROTOCOLS["ipip"]) as raw:
-            raw.sendto(ipip_payload(nonce, number, target, own, address), (address, 0))
+        raw.sendto(ipip_payload(nonce, number, target, own, address), (address, 0))
         return SENT
     except OSError as error:
         return error.strerror or str(error)
@@ -79,9 +84,10 @@ def connect_all(attempts, timeout_s=CONNECT_TIMEOUT_S):
     with selectors.DefaultSelector() as waiting:
         try:
             for attempt, result in zip(attempts, found):
-                stream = socket.socket(family_of(attempt["address"]), socket.SOCK_STREAM)
-                opened.append(stream)
-                _start(stream, attempt, result, waiting)
+                try:
+                    opened.append(_start(attempt, result, waiting))
+                except OSError as error:  # a name that is not known, an IP version that the node does not have
+                    result["outcome"] = error.strerror or str(error)
             while waiting.get_map() and time.monotonic() < deadline:
                 for key, _events in waiting.select(max(0.0, deadline - time.monotonic())):
                     key.data["outcome"] = outcome_of(key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
@@ -92,16 +98,24 @@ def connect_all(attempts, timeout_s=CONNECT_TIMEOUT_S):
     return found
 
 
-def _start(stream, attempt, result, waiting):
-    """Begin a connection; it is waited for unless it failed already."""
+def _start(attempt, result, waiting):
+    """Begin a connection; it is waited for unless it failed already. The address may be a name.
+
+    :returns: the socket. :raises OSError: there is none to be had.
+    """
+    family, _kind, _protocol, _name, address = socket.getaddrinfo(
+        attempt["address"], attempt["port"], type=socket.SOCK_STREAM
+    )[0]
+    stream = socket.socket(family, socket.SOCK_STREAM)
     stream.setblocking(False)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-    code = stream.connect_ex((attempt["address"], attempt["port"]))
+    code = stream.connect_ex(address)
     result["source_port"] = stream.getsockname()[1]
     if code in (0, errno.EINPROGRESS):
         waiting.register(stream, selectors.EVENT_WRITE, result)
     else:
         result["outcome"] = outcome_of(code)
+    return stream
 
 
 def outcome_of(code):

@@ -130,5 +130,17 @@ def test_connections_say_what_came_of_them():
     assert [item["outcome"] for item in found] == ["connected", "refused"]
 
 
+def test_a_name_that_is_not_known_spoils_no_other_attempt():
+    """etcd may be named."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        named = [attempt("tcp", port, "name.invalid"), attempt("tcp", port, "localhost"), attempt("tcp", port)]
+        unknown, *others = connect_all(named, 2)
+
+    assert unknown["outcome"] not in ("connected", "refused", "no answer")
+    assert "connected" in {item["outcome"] for item in others}
+    assert others[1]["outcome"] == "connected"
+
+
 def test_no_attempt_is_no_work():
     assert send_all(bytes(8), 1, []) == []
