@@ -109,7 +109,7 @@ CALICO_CLAUSES = (
         CALICO,
         "Plug-in",
         "The kubelet must be configured to use CNI networks",
-        ("kubelet.network_plugin", "cni.invalid", "cni.plugin_missing"),
+        ("kubelet.network_plugin", "cni.invalid", "cni.missing_binary"),
     ),
     Clause(
         CALICO,

@@ -19,8 +19,10 @@ PROVIDERS = {
     "openshift-sdn": "openshift-sdn",
     "kindnet": "kindnet",
 }
-# They call other files' plugins by design.
-DELEGATING = ("multus", "multus-shim", "genie")
+# They call other files' plugins by design, or do nothing for a pod's network.
+DELEGATING = {"multus", "multus-shim", "genie", "loopback"}
+# Its file calls calico alone, but flannel is the other half of it.
+CANAL, CANALS = "canal", {"calico", "flannel"}
 
 
 def providers_in(file: dict) -> list[str]:
@@ -31,14 +33,14 @@ def providers_in(file: dict) -> list[str]:
 def chosen(files: list[dict]) -> dict | None:
     """The file that decides: the first, or the one behind a delegating plugin's. None without a usable file."""
     usable = [item for item in files if not item["error"]]
-    own = [item for item in usable if not set(item["types"]) & set(DELEGATING)]
+    own = [item for item in usable if not set(item["types"]) <= DELEGATING]
     return (own or usable or [None])[0]
 
 
 def leftovers(files: list[dict]) -> list[dict]:
-    """Files of another provider than the one that decides; without a provider of its own nothing is left over."""
+    """Files of another provider than the one that decides, which may be a mere bridge."""
     first = chosen(files)
-    own = providers_in(first) if first else []
-    if not own:
+    if first is None:
         return []
-    return [item for item in files if item is not first and set(providers_in(item)) - set(own)]
+    own = CANALS if CANAL in first["name"] else set(providers_in(first))
+    return [item for item in files if item is not first and set(providers_in(item)) - own]

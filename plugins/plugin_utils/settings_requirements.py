@@ -10,15 +10,18 @@ from __future__ import annotations
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cni_providers import chosen, leftovers, providers_in
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kernel_observations import encapsulates, uses_wireguard
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_manager import CALICO_DEVICE, claimed
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_manager import PODS_DEVICE, claimed, of_kinds
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import Node, version_tuple
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.os_matrix import is_listed
 
 NODE = "calico/Node Requirements"
 PLUG_IN = "calico/Plug-in"
-# --network-plugin is a flag of kubelets up to here, and CNI the only way from the next on. Source: Kubernetes 1.24,
-# removal of dockershim.
+# Kubelets up to here have dockershim, whose flag --network-plugin is; with any other runtime CNI is the only way.
+# Source: Kubernetes 1.24, removal of dockershim.
 LAST_NETWORK_PLUGIN = (1, 23)
+OTHER_RUNTIME = "remote"
+# kubelet's own, where neither flag nor file says. Source: KubeletConfiguration, cgroupDriver.
+DEFAULT_DRIVER = "cgroupfs"
 # From here kubelet asks the runtime for the cgroup driver, which containerd answers from 2.0 on. Source: Kubernetes,
 # feature gate KubeletCgroupDriverFromCRI.
 ASKS_FOR_DRIVER, ANSWERS_DRIVER = (1, 31), (2, 0)
@@ -44,7 +47,7 @@ def _has_calico(node: Node) -> bool:
 
 def calico_devices(node: Node) -> list[str]:
     """The devices that Calico makes on this node, one of each kind."""
-    found = ["cali0123456789a"] if _has_calico(node) else []
+    found = [PODS_DEVICE] if _has_calico(node) else []
     if encapsulates(node, "ipip"):
         found.append("tunl0")
     if encapsulates(node, "vxlan"):
@@ -58,21 +61,24 @@ def devices_of_network_manager(node: Node) -> str | None:
     devices = calico_devices(node)
     if not manager or not devices:
         return None
-    live = [name for name in manager["managed"] if CALICO_DEVICE.fullmatch(name)]
+    live = of_kinds(manager["managed"], devices)
     if live:
         return f"NetworkManager manages {', '.join(live[:3])}{' and more' if len(live) > 3 else ''}"
-    open_to = claimed(manager["settings"], devices)
-    names = [name.replace("cali0123456789a", "cali*") for name in open_to]
+    # udev's rules go by kind, so one such device tells of all.
+    devices = [name for name in devices if not of_kinds(manager["kept_off"], [name])]
+    names = ["cali*" if name == PODS_DEVICE else name for name in claimed(manager["settings"], devices)]
     return f"NetworkManager is active and its files leave {', '.join(names)} to it" if names else None
 
 
 def other_network_plugin(node: Node) -> str | None:
-    """A kubelet that can have another network plugin than CNI, and has."""
+    """A kubelet that can have another network plugin than CNI, and has: one up to 1.23, with dockershim."""
     kubelet = _settings(node, "kubelet")
     version = version_tuple(node.kubelet_version)
     if not kubelet or version is None or version > LAST_NETWORK_PLUGIN:
         return None
     plugin = kubelet["flags"].get("network-plugin", "")
+    if kubelet["flags"].get("container-runtime") == OTHER_RUNTIME:
+        return None
     return None if plugin == "cni" else f"kubelet {node.kubelet_version} runs with --network-plugin={plugin or 'none'}"
 
 
@@ -84,7 +90,7 @@ def no_privileged_pods(node: Node) -> str | None:
 
 
 def cgroup_drivers_differ(node: Node) -> str | None:
-    """A kubelet and a containerd that place pods by different rules: no pod would start."""
+    """A kubelet and a containerd that name the cgroups of pods by different rules: pods fail, or lose their limits."""
     kubelet, config = _settings(node, "kubelet"), node.containerd.get("config") or {}
     runtime = config.get("systemd_cgroup", {}).get(config.get("default_runtime", ""))
     if not kubelet or runtime is None or not node.uses_containerd:
@@ -93,6 +99,7 @@ def cgroup_drivers_differ(node: Node) -> str | None:
     if is_asked and (version_tuple(node.containerd["cri"]["version"]) or (0, 0)) >= ANSWERS_DRIVER:
         return None
     wanted = kubelet["flags"].get("cgroup-driver") or kubelet["config"].get("cgroupDriver")
+    wanted = wanted or (DEFAULT_DRIVER if kubelet["complete"] else None)
     found = "systemd" if runtime else "cgroupfs"
     if wanted in (None, found):
         return None
@@ -100,13 +107,15 @@ def cgroup_drivers_differ(node: Node) -> str | None:
 
 
 def cgroup_v1_refused(node: Node) -> str | None:
-    """A node with cgroup v1 for a kubelet that does not start on it."""
-    kubelet, version = _settings(node, "kubelet"), version_tuple(node.kubelet_version)
+    """A node with cgroup v1 for a kubelet that does not start on it. One that runs well was told to."""
+    version = version_tuple(node.kubelet_version)
     cgroup = (node.probe.get("kernel_features") or {}).get("cgroup", {}).get("version", "")
-    if not kubelet or version is None or version < REFUSES_CGROUP_V1 or cgroup in ("", "2"):
+    if not node.in_cluster or version is None or version < REFUSES_CGROUP_V1 or cgroup not in {"1", "hybrid"}:
         return None
-    is_told = kubelet["config"].get("failCgroupV1") == "false"
-    return None if is_told else f"cgroup v1, and kubelet {node.kubelet_version} starts on v2 only"
+    is_told = ((_settings(node, "kubelet") or {}).get("config") or {}).get("failCgroupV1") == "false"
+    if is_told or node.probe["kubelet"]["healthy"]:
+        return None
+    return f"cgroup {'v1' if cgroup == '1' else cgroup}, and kubelet {node.kubelet_version} starts on v2 only"
 
 
 def second_provider(node: Node) -> str | None:
@@ -116,7 +125,8 @@ def second_provider(node: Node) -> str | None:
     if not first or not others:
         return None
     names = ", ".join(f"{item['name']} ({'+'.join(providers_in(item))})" for item in others)
-    return f"pods get {'+'.join(providers_in(first))} ({first['name']}); beside it lie {names}"
+    own = providers_in(first) or first["types"][:1]
+    return f"pods get {'+'.join(own)} ({first['name']}); beside it lie {names}"
 
 
 def broken_network_file(node: Node) -> str | None:
@@ -126,7 +136,7 @@ def broken_network_file(node: Node) -> str | None:
 
 
 def missing_plugins(node: Node) -> str | None:
-    """Plugins that the deciding file calls and that are not there: no pod would start."""
+    """Plugins that the deciding file calls and that are not there: no pod with an address of its own starts."""
     first = chosen(_files(node))
     if not first or not first["missing"]:
         return None
@@ -139,9 +149,10 @@ def no_nri(node: Node) -> str | None:
     nri = _settings(node, "nri")
     if node.wanted.engine != "runtime_enforcer" or not nri or nri["listening"]:
         return None
-    if not node.uses_containerd or not node.containerd["cri"]["serving"]:
-        return None
-    return f"nothing listens on {nri['socket']}, containerd {node.containerd['cri']['version']}"
+    crio = _settings(node, "crio") or {}
+    if node.uses_containerd and node.containerd["cri"]["serving"]:
+        return f"nothing listens on {nri['socket']}, containerd {node.containerd['cri']['version']}"
+    return f"nothing listens on {nri['socket']}, CRI-O {crio['version']}" if crio.get("version") else None
 
 
 def unlisted_system(node: Node) -> str | None:
@@ -214,15 +225,15 @@ SETTINGS_ROWS = (
     ),
     (
         "cni.invalid",
-        WARNING,
+        BLOCKER,
         PLUG_IN,
         "a network configuration that the runtime can use comes first",
         "on the node: mend or remove the file",
         broken_network_file,
     ),
     (
-        "cni.plugin_missing",
-        WARNING,
+        "cni.missing_binary",
+        BLOCKER,
         PLUG_IN,
         "a program for each plugin that the network configuration calls",
         "install the plugins there, or restart the network plugin's pod, which copies its own",
@@ -232,8 +243,9 @@ SETTINGS_ROWS = (
         "nri.not_listening",
         WARNING,
         "runtime-enforcer/Require the agent before a workload starts",
-        "containerd 1.7 or newer takes NRI plugins",
-        "set portcullis_containerd_nri: enabled and run site.yml; containerd 1.6 has to be upgraded first",
+        "a runtime that takes NRI plugins: containerd 1.7 or CRI-O 1.26 and newer, with NRI on",
+        "containerd: set portcullis_containerd_nri: enabled and run site.yml (1.6 has to be upgraded first); CRI-O: "
+        "set enable_nri = true in [crio.nri] and restart it, on OpenShift by a MachineConfig",
         no_nri,
         "set portcullis_containerd_nri: enabled and run site.yml for the node",
     ),

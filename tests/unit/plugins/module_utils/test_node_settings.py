@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import os
+import socket as socket_module
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import node_settings
@@ -60,11 +60,12 @@ def test_network_manager_and_the_devices_that_it_manages(root):
         root.put(f"/sys/class/net/{name}/ifindex", f"{index}\n")
         root.put(f"/run/NetworkManager/devices/{index}", f"[device]\nmanaged={managed}\n")
     root.put("/sys/class/net/new/ifindex", "9\n")
+    root.put("/run/udev/data/n2", "I:1\nE:NM_UNMANAGED=1\n")
 
     found = read_network_manager(ACTIVE, root.path)
 
     assert [item["section"] for item in found["settings"]] == ["device", "keyfile"]
-    assert found["managed"] == ["eth0"]
+    assert (found["managed"], found["kept_off"]) == (["eth0"], ["cali1"])
     assert read_network_manager({}, root.path) is None
 
 
@@ -75,6 +76,9 @@ def test_network_manager_and_the_devices_that_it_manages(root):
         ("[keyfile]\n# unmanaged-devices=a\n", []),
         ("[connection]\nipv6.ip6-privacy=0\n", []),
         ("unmanaged-devices=a", []),
+        ("[.config]\nenable=false\n[keyfile]\nunmanaged-devices=a\n", []),
+        ("[.config]\nenable=nm-version-min:1.2\n[keyfile]\nunmanaged-devices=a\n", [{"unmanaged-devices": "a"}]),
+        ("[keyfile]\n  unmanaged-devices = a ; b\n", [{"unmanaged-devices": "a ; b"}]),
         ("[keyfile\n", []),
         ("[802-1x]\npassword=secret\n", []),
     ],
@@ -101,9 +105,14 @@ def test_keys_of_a_kubelets_file(text, expected):
 
 
 def test_a_kubelet_without_a_process():
-    empty = {"flags": {}, "config": {}}
+    assert read_kubelet("") is read_kubelet("0") is read_kubelet("4194999") is None
 
-    assert read_kubelet("") == read_kubelet("0") == read_kubelet("4194999") == empty
+
+@pytest.mark.parametrize("argv", [["/bin/sh", "-c", "kubelet"], ["/usr/local/bin/k3s", "server"], []])
+def test_another_program_is_no_kubelet(monkeypatch, argv):
+    monkeypatch.setattr(node_settings, "command_line", lambda pid: argv)
+
+    assert read_kubelet("12") is None
 
 
 def test_flags_of_a_kubelet(root, monkeypatch):
@@ -111,44 +120,86 @@ def test_flags_of_a_kubelet(root, monkeypatch):
     monkeypatch.setattr(node_settings, "command_line", lambda pid: argv)
     root.put("/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n")
 
-    assert read_kubelet("12", root.path) == {"flags": {"network-plugin": "cni"}, "config": {"cgroupDriver": "systemd"}}
+    found = read_kubelet("12", root.path)
+    assert (found["flags"], found["config"]) == ({"network-plugin": "cni"}, {"cgroupDriver": "systemd"})
+    assert found["complete"]
+    argv.append("--config-dir=/etc/kubelet.d")
+    assert not read_kubelet("12", root.path)["complete"]
+    del argv[-1], argv[1]
+    assert read_kubelet("12", root.path)["complete"]
+    argv.append("--config=/none")
+    assert not read_kubelet("12", root.path)["complete"]
 
 
 @pytest.mark.parametrize(
-    ("text", "types", "error"),
+    ("name", "text", "types", "error"),
     [
-        ('{"name": "n", "type": "bridge"}', ["bridge"], ""),
-        ('{"name": "n", "plugins": [{"type": "calico"}, {"type": "portmap"}]}', ["calico", "portmap"], ""),
-        ('{"plugins": []}', [], ""),
-        ('{"name": "n"}', [], "a plugin without a type"),
-        ("[]", [], "'list' object has no attribute 'get'"),
-        ('{"plugins": 3}', [], "'int' object is not iterable"),
-        ("", [], "Expecting value: line 1 column 1 (char 0)"),
+        ("a.conf", '{"name": "n", "type": "bridge"}', ["bridge"], ""),
+        ("a.json", '{"name": "n", "type": "bridge", "ipam": null}', ["bridge"], ""),
+        (
+            "a.conflist",
+            '{"name": "n", "plugins": [{"type": "calico"}, {"type": "portmap"}]}',
+            ["calico", "portmap"],
+            "",
+        ),
+        ("a.conflist", '{"plugins": []}', [], "calls no plugin"),
+        ("a.conflist", '{"name": "n", "type": "bridge"}', [], "has no plugins"),
+        ("a.conf", '{"name": "n", "plugins": [{"type": "bridge"}]}', [], "has no type"),
+        ("a.conf", "[]", [], "'list' object has no attribute 'get'"),
+        ("a.conflist", '{"plugins": 3}', [], "'int' object is not iterable"),
+        ("a.conflist", '{"plugins": [null]}', [], "'NoneType' object is not subscriptable"),
+        ("a.conf", "", [], "Expecting value: line 1 column 1 (char 0)"),
     ],
 )
-def test_a_network_configuration(text, types, error):
-    found = cni_file(text)
+def test_a_network_configuration(name, text, types, error):
+    found = cni_file(name, text)
 
     assert (found["types"], found["error"]) == (types, error)
 
 
 def test_network_configurations_in_the_runtimes_order(root):
     """Only names that a runtime loads; a plugin without a program is told."""
-    for name in ("20-b.conf", "10-a.conflist", "README"):
-        root.put(f"/srv/net/{name}", '{"name": "n", "plugins": [{"type": "bridge"}, {"type": "gone"}]}')
+    root.put("/srv/net/10-a.conflist", '{"name": "n", "plugins": [{"type": "bridge"}, {"type": "gone"}]}')
+    root.put("/srv/net/20-b.conf", '{"name": "n", "type": "bridge", "ipam": {"type": "host-local"}}')
+    root.put("/srv/net/README", "")
     root.put("/usr/lib/cni/bridge", "")
 
     found = read_cni({"conf_dir": "/srv/net", "bin_dirs": ["/opt/cni/bin", "/usr/lib/cni"]}, root.path)
 
     assert [(item["name"], item["missing"]) for item in found["files"]] == [
         ("10-a.conflist", ["gone"]),
-        ("20-b.conf", ["gone"]),
+        ("20-b.conf", ["host-local"]),
     ]
     assert read_cni({}, root.path)["files"] == []
 
 
-def test_nobody_listens(tmp_path):
-    socket = os.path.join(tmp_path, "nri.sock")
+SOCKETS = """Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01 21001 /run/nri/nri.sock
+0000000000000000: 00000003 00000000 00000000 0001 03 21002 /run/old.sock
+0000000000000000: 00000003 00000000 00000000 0001 03 21003
+0000000000000000: 00000002 00000000 00010000 0005 01 21004 @/org/abstract
+"""
 
-    assert read_nri({"socket_path": socket}) == {"socket": socket, "listening": False}
-    assert read_crio(socket)["error"]
+
+@pytest.mark.parametrize(
+    ("socket", "listening"),
+    [("/run/nri/nri.sock", True), ("/var/run/nri/nri.sock", True), ("", True), ("/run/old.sock", False)],
+)
+def test_who_listens_is_asked_of_the_kernel(root, socket, listening):
+    root.put("/proc/net/unix", SOCKETS)
+
+    assert read_nri({"socket_path": socket} if socket else {}, root.path)["listening"] is listening
+
+
+def test_a_socket_of_this_machine(tmp_path):
+    path = str(tmp_path / "nri.sock")
+    with socket_module.socket(socket_module.AF_UNIX) as listener:
+        listener.bind(path)
+        assert not read_nri({"socket_path": path})["listening"]
+        listener.listen(1)
+        assert read_nri({"socket_path": path})["listening"]
+    assert not read_nri({"socket_path": path})["listening"]
+
+
+def test_a_crio_that_does_not_answer(tmp_path):
+    assert read_crio(str(tmp_path / "crio.sock"))["error"]

@@ -83,7 +83,7 @@ CLEAN_PROBE = {
     },
     "settings": {
         "network_manager": None,
-        "kubelet": {"flags": {}, "config": {"cgroupDriver": "systemd"}},
+        "kubelet": {"flags": {}, "config": {"cgroupDriver": "systemd"}, "complete": True},
         "cni": {
             "directory": "/etc/cni/net.d",
             "programs": ["/opt/cni/bin"],

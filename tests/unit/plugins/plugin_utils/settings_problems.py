@@ -20,11 +20,14 @@ CALICO = cni("10-calico.conflist", "calico", "bandwidth", "portmap")
 FLANNEL = cni("20-flannel.conflist", "flannel", "portmap")
 
 
-def manager(value: str = "", section: str = "keyfile", key: str = "unmanaged-devices", managed: tuple = ()) -> dict:
+def manager(value: str = "", *, managed: tuple[str, ...] = (), kept_off: tuple[str, ...] = ()) -> dict:
     """NetworkManager at work, with one setting."""
-    settings = [{"file": "/etc/NetworkManager/conf.d/a.conf", "section": section, "values": {key: value}}]
-    return {"settings": settings if value else [], "managed": list(managed)}
+    values = {"unmanaged-devices": value}
+    settings = [{"file": "/etc/NetworkManager/conf.d/a.conf", "section": "keyfile", "values": values}]
+    return {"settings": settings if value else [], "managed": list(managed), "kept_off": list(kept_off)}
 
+
+DEAD = {"active": True, "healthy": False, "error": "refused"}
 
 # id, fields of the node (engine, os_matrix of Wanted), changes of the probe, words of the finding
 SETTINGS_PROBLEMS = {
@@ -59,6 +62,28 @@ SETTINGS_PROBLEMS = {
         "--network-plugin=kubenet",
     ),
     "no network plugin": ("kubelet.network_plugin", {"kubelet_version": "v1.23.17"}, {}, "--network-plugin=none"),
+    "the kernel's bridge comes first": (
+        "cni.second_provider",
+        {},
+        {"settings__cni__files": [cni("10-containerd-net.conflist", "bridge", "portmap"), FLANNEL]},
+        "pods get bridge (10-containerd-net.conflist); beside it lie 20-flannel.conflist (flannel)",
+    ),
+    "kubelet's own driver": (
+        "kubelet.cgroup_driver",
+        {"kubelet_version": "v1.30.0"},
+        {"settings__kubelet__config": {}},
+        "kubelet's driver is cgroupfs, containerd's systemd",
+    ),
+    "CRI-O without NRI": (
+        "nri.not_listening",
+        {"engine": "runtime_enforcer"},
+        {
+            "containerd": {"present": False, "other_runtime": "crio"},
+            "settings__crio": {"socket": "/var/run/crio/crio.sock", "version": "1.29.4", "error": ""},
+            "settings__nri__listening": False,
+        },
+        "CRI-O 1.29.4",
+    ),
     "privileged": (
         "kubelet.privileged_refused",
         {},
@@ -74,7 +99,7 @@ SETTINGS_PROBLEMS = {
     "cgroup v1": (
         "kubelet.cgroup_version",
         {"kubelet_version": "v1.35.0"},
-        {"kernel_features__cgroup": {"version": "1", "mounts": {}}},
+        {"kernel_features__cgroup": {"version": "1", "mounts": {}}, "kubelet": DEAD},
         "kubelet v1.35.0 starts on v2 only",
     ),
     "two providers": (
@@ -90,7 +115,7 @@ SETTINGS_PROBLEMS = {
         "05-a.conf: Expecting value",
     ),
     "no program": (
-        "cni.plugin_missing",
+        "cni.missing_binary",
         {},
         {"settings__cni__files": [cni("10-calico.conflist", "calico", missing=("calico",))]},
         "calls calico, which /opt/cni/bin does not have",

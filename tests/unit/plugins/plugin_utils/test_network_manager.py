@@ -64,16 +64,52 @@ def test_an_exception_outweighs_the_rest():
 
 
 @pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("except:interface-name:eth0", []),
+        ("except:interface-name:cali*", ["cali0123456789a"]),
+        ("Except:Interface-Name:cali*;interface-name:tunl*", ["cali0123456789a"]),
+        (" interface-name:cali* ; interface-name:tunl0 ", []),
+        ("interface-name:a b", ["cali0123456789a", "tunl0"]),
+        ("", ["cali0123456789a", "tunl0"]),
+    ],
+    ids=["all but one", "all but cali", "case", "spaces", "no separator", "empty"],
+)
+def test_lists_of_devices(value, left):
+    """A list of nothing but exceptions means everything else."""
+    assert claimed([section("keyfile", unmanaged_devices=value)], ["cali0123456789a", "tunl0"]) == left
+
+
+OFF, ON = {"managed": "0"}, {"managed": "1"}
+VETH = {"match_device": "type:veth"}
+
+
+@pytest.mark.parametrize(
     ("sections", "expected"),
     [
-        ([section("device", managed="0")], True),
+        ([section("device", **OFF)], True),
         ([section("device-cali", match_device="interface-name:cali*", managed="no")], True),
-        ([section("device-eth", match_device="interface-name:eth*", managed="0")], False),
-        ([section("device", managed="0"), section("device-x", match_device="type:veth", managed="1")], False),
-        ([section("device", match_device="type:veth")], False),
-        ([section("deviceless", managed="0")], False),
+        ([section("device-eth", match_device="interface-name:eth*", **OFF)], False),
+        ([section("device", **OFF), section("device-x", **VETH, **ON)], False),
+        ([section("device-a", **VETH, **OFF), section("device-b", **VETH, **ON)], True),
+        ([section("device-a", **OFF), {**section("device", **ON), "file": "g"}], False),
+        ([section("device", **VETH)], False),
+        ([section("device-a", **VETH), section("device-b", **OFF)], True),
+        ([section("device-a", stop_match="yes", **VETH), section("device-b", **OFF)], False),
+        ([section("connection-device", **OFF)], False),
     ],
-    ids=["every device", "by name", "another name", "the last that matches counts", "says nothing", "another section"],
+    ids=[
+        "every device",
+        "by name",
+        "another name",
+        "the plain section is asked last",
+        "the first of a file",
+        "a later file",
+        "says nothing",
+        "says nothing, so the next is asked",
+        "stops",
+        "another section",
+    ],
 )
 def test_sections_of_devices(sections, expected):
     assert is_left_alone(sections, "cali0123456789a", "veth") is expected

@@ -12,7 +12,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.settings_requirem
 
 from .kernel_problems import calico
 from .probes import BUSYBOX, probe_with
-from .settings_problems import CALICO, FLANNEL, MATRIX, SETTINGS_PROBLEMS, cni, manager
+from .settings_problems import CALICO, DEAD, FLANNEL, MATRIX, SETTINGS_PROBLEMS, cni, manager
 
 OWN = {row[0] for row in SETTINGS_ROWS}
 
@@ -46,6 +46,13 @@ ALL_OFF = manager("interface-name:cali*;interface-name:tunl*,interface-name:vxla
         ({"in_cluster": False}, {"settings__network_manager": manager(), "settings__cni__files": [CALICO, FLANNEL]}),
         ({"kubelet_version": "v1.24.0"}, {"settings__kubelet__flags": {}}),
         ({"kubelet_version": "v1.23.0"}, {"settings__kubelet__flags": {"network-plugin": "cni"}}),
+        ({"kubelet_version": "v1.23.0"}, {"settings__kubelet__flags": {"container-runtime": "remote"}}),
+        ({"kubelet_version": "v1.23.0"}, {"settings__kubelet": None}),
+        ({"calico": calico()}, {"settings__network_manager": manager(kept_off=("cali0a1b", "veth0"))}),
+        (
+            {"calico": calico()},
+            {"settings__network_manager": manager("interface-name:cali*", managed=("tunl0", "eth0"))},
+        ),
         ({}, {"settings__kubelet__flags": {"allow-privileged": "true"}}),
         (
             {"kubelet_version": "v1.34.0"},
@@ -53,17 +60,24 @@ ALL_OFF = manager("interface-name:cali*;interface-name:tunl*,interface-name:vxla
         ),
         (
             {"kubelet_version": ""},
-            {"settings__kubelet__config": {}, "containerd__config__systemd_cgroup": {"runc": False}},
+            {"settings__kubelet": {"flags": {}, "config": {}, "complete": False}},
         ),
         ({}, {"containerd__config__default_runtime": "kata"}),
+        ({"kubelet_version": "v1.35.0"}, {"kernel_features__cgroup": {"version": "1"}}),
         (
             {"kubelet_version": "v1.35.0"},
-            {"kernel_features__cgroup": {"version": "1"}, "settings__kubelet__config": {"failCgroupV1": "false"}},
+            {
+                "kernel_features__cgroup": {"version": "1"},
+                "kubelet": DEAD,
+                "settings__kubelet__config": {"cgroupDriver": "systemd", "failCgroupV1": "false"},
+            },
         ),
-        ({"kubelet_version": "v1.34.0"}, {"kernel_features__cgroup": {"version": "hybrid"}}),
-        ({}, {"settings__cni__files": [cni("10-canal.conflist", "calico", "portmap", "bandwidth")]}),
+        ({"kubelet_version": "v1.34.0"}, {"kernel_features__cgroup": {"version": "hybrid"}, "kubelet": DEAD}),
+        ({}, {"settings__cni__files": [cni("10-canal.conflist", "calico", "portmap", "bandwidth"), FLANNEL]}),
         ({}, {"settings__cni__files": [CALICO, cni("87-podman.conflist", "bridge", "portmap")]}),
         ({}, {"settings__cni__files": [cni("00-multus.conf", "multus"), CALICO]}),
+        ({}, {"settings__cni__files": [cni("05-x.conflist", "aws-cni", "cilium-cni"), cni("10-aws.conf", "aws-cni")]}),
+        ({}, {"settings__cni__files": [cni("00-lo.conf", "loopback"), CALICO]}),
         ({}, {"settings__cni__files": [CALICO, cni("99-x.conf", error="broken")]}),
         ({}, {"settings__cni__files": []}),
         ({"engine": "runtime_enforcer"}, {}),
@@ -81,15 +95,22 @@ ALL_OFF = manager("interface-name:cali*;interface-name:tunl*,interface-name:vxla
         "a plain host",
         "newer kubelets know CNI alone",
         "cni",
+        "another runtime than docker",
+        "kubelet is a part of k3s",
+        "udev keeps it off",
+        "what Calico does not use",
         "allowed",
         "containerd says the driver",
         "no driver is set",
         "a runtime without the option",
+        "it runs on v1, so it was told to",
         "told to start on v1",
         "older kubelets start on v1",
         "canal is calico and flannel by design",
         "podman's own bridge",
         "multus calls the next",
+        "chained by design",
+        "loopback is no network",
         "what is broken behind the first",
         "no file",
         "NRI listens",
