@@ -197,3 +197,31 @@ def test_a_missing_sudo_is_said(fleet: Fleet, monkeypatch):
 
     assert code != 0
     assert "no sudo on h1: ansible_become needs it" in output
+
+
+CALICO_FIRST = '{"name": "k8s-pod-network", "plugins": [{"type": "calico", "ipam": {"type": "calico-ipam"}}]}'
+
+
+def test_settings_that_stand_in_a_network_plugins_way_are_found(fleet: Fleet, broken):
+    """Calico's file decides, without its programs, and NetworkManager runs; then the lab's own file decides again."""
+    broken(
+        "w2",
+        f"echo '{CALICO_FIRST}' > /etc/cni/net.d/00-calico.conflist; "
+        "systemd-run --unit=NetworkManager sleep infinity; "
+        "mkdir -p /etc/NetworkManager/conf.d; "
+        "printf '[keyfile]\\nunmanaged-devices=interface-name:tunl*\\n' > /etc/NetworkManager/conf.d/10-own.conf",
+        "systemctl stop NetworkManager; rm -rf /etc/NetworkManager; rm -f /etc/cni/net.d/*calico.conflist",
+    )
+    found = findings(fleet, "w2")
+
+    assert (
+        found.pop("cni.missing_binary")
+        == "00-calico.conflist calls calico, calico-ipam, which /usr/lib/cni does not have"
+    )
+    assert found.pop("node.network_manager") == "NetworkManager is active and its files leave cali* to it"
+    assert set(found) <= {"containerd.config_path"}
+
+    fleet.shell("w2", "mv /etc/cni/net.d/00-calico.conflist /etc/cni/net.d/99-calico.conflist")
+    found = findings(fleet, "w2")
+    assert found.pop("cni.second_provider").startswith("pods get bridge (10-lab.conflist); beside it lie 99-calico")
+    assert set(found) <= {"containerd.config_path"}
