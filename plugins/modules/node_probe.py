@@ -126,9 +126,10 @@ probe:
       sample: {"features": {"vxlan": {"state": "loaded", "evidence": "vxlan is in /proc/modules"}}, "rp_filter": 0}
     settings:
       description: What decides whether a network plugin and an agent can work. C(network_manager), null where it is not
-        active, has what its files say of devices and those that it manages; C(kubelet) the flags and keys that checks
-        need; C(cni) the network configurations in the runtime's order, with the plugins that they call; C(nri) whether
-        something listens on its socket; C(crio) the version of CRI-O, null without one.
+        active, has what its files say of devices, those that it manages and those that udev keeps from it; C(kubelet),
+        null where no kubelet of its own runs, the flags and keys that checks need; C(cni) the network
+        configurations in the runtime's order, with the plugins that they call; C(nri) whether something listens on its
+        socket; C(crio) the version of CRI-O, null without one.
       type: dict
       sample: {"network_manager": null, "nri": {"socket": "/var/run/nri/nri.sock", "listening": false}}
     unseen:

@@ -3,7 +3,7 @@
 """Which devices NetworkManager leaves alone by its configuration.
 
 Source: NetworkManager.conf(5), "Device List Format", "Sections" of C(connection) and C(device); what a list of mere
-exceptions means: _match_result in NetworkManager's nm-core-utils.c.
+exceptions means: _match_result in NetworkManager's nm-core-utils.c. Measured with NetworkManager 1.42.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import re
 
 # One that stands for those of all pods.
 PODS_DEVICE = "cali0123456789a"
-# What device types Calico's interfaces are, as NetworkManager calls them.
+# What types of device Calico's interfaces are, as C(nmcli -f GENERAL.TYPE device show) of 1.42 says.
 DEVICES = {
-    PODS_DEVICE: "veth",
-    "tunl0": "ip-tunnel",
+    PODS_DEVICE: "ethernet",
+    "tunl0": "iptunnel",
     "vxlan.calico": "vxlan",
     "vxlan-v6.calico": "vxlan",
     "wireguard.cali": "wireguard",

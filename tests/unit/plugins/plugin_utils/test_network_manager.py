@@ -70,10 +70,12 @@ def test_an_exception_outweighs_the_rest():
         ("except:interface-name:cali*", ["cali0123456789a"]),
         ("Except:Interface-Name:cali*;interface-name:tunl*", ["cali0123456789a"]),
         (" interface-name:cali* ; interface-name:tunl0 ", []),
+        ("type:iptunnel;type:ethernet", []),
+        ("type:veth,type:ip-tunnel", ["cali0123456789a", "tunl0"]),
         ("interface-name:a b", ["cali0123456789a", "tunl0"]),
         ("", ["cali0123456789a", "tunl0"]),
     ],
-    ids=["all but one", "all but cali", "case", "spaces", "no separator", "empty"],
+    ids=["all but one", "all but cali", "case", "spaces", "types", "no types", "no separator", "empty"],
 )
 def test_lists_of_devices(value, left):
     """A list of nothing but exceptions means everything else."""
@@ -96,6 +98,7 @@ VETH = {"match_device": "type:veth"}
         ([section("device", **VETH)], False),
         ([section("device-a", **VETH), section("device-b", **OFF)], True),
         ([section("device-a", stop_match="yes", **VETH), section("device-b", **OFF)], False),
+        ([section("devices", **OFF)], True),
         ([section("connection-device", **OFF)], False),
     ],
     ids=[
@@ -108,6 +111,7 @@ VETH = {"match_device": "type:veth"}
         "says nothing",
         "says nothing, so the next is asked",
         "stops",
+        "any name that begins so",
         "another section",
     ],
 )
