@@ -18,8 +18,10 @@ STATES = (WORKS, BUILTIN, LOADED, LOADABLE, UNKNOWN, ABSENT)
 IN_KERNEL = (BUILTIN, LOADED)
 
 SYMBOL = re.compile(r"^(?:CONFIG_(\w+)=(.)|# CONFIG_(\w+) is not set)", re.MULTILINE)
-MODULE_FILE = re.compile(r"^(?:\S*/)?([^/\s:]+)\.ko[^\s:]*(?::|$)", re.MULTILINE)
+MODULE_FILE = re.compile(r"^((?:\S*/)?([^/\s:]+)\.ko[^\s:]*)(?::|$)", re.MULTILINE)
 # Commands of an install line that load nothing.
+# What is loaded by its name, by kube-proxy and iptables. A blacklist stops what the kernel asks for by an alias.
+BY_NAME = frozenset({"ip6_tables", "ip_tables", "ip_vs", "ip_vs_rr"})
 NOTHING = re.compile(r"(?:/(?:usr/)?s?bin/)?(?:true|false|nologin|:)\b")
 
 
@@ -35,7 +37,7 @@ class Evidence(NamedTuple):
 
     config: symbols with y, m, a value's first letter, or n; None when there is none. config_source: its place.
     loaded: names, None on a kernel that loads no modules. present: names under /sys/module.
-    loadable, builtin: names on the lists in C(directory), None when it is not there.
+    loadable, builtin: names on the lists in C(directory), None when it is not there; loadable has those with a file.
     barred: by name, why modprobe does not load it. disabled: kernel.modules_disabled is 1.
     in_container: the lists of the machine may be out of sight.
     """
@@ -68,8 +70,8 @@ def parse_config(text):
 
 
 def parse_module_list(text):
-    """The names in modules.dep or modules.builtin, compressed or not."""
-    return frozenset(module_name(name) for name in MODULE_FILE.findall(text))
+    """C({name: file}) of modules.dep or modules.builtin, compressed or not; files below the directory of the list."""
+    return {module_name(name): path for path, name in MODULE_FILE.findall(text)}
 
 
 def parse_loaded(text):
@@ -78,16 +80,21 @@ def parse_loaded(text):
     return frozenset(row[0] for row in rows if len(row) > 4 and row[4] == "Live")
 
 
-def parse_barred(texts):
-    """What modprobe does not load on demand: C({name: why}).
+def parse_barred(texts, command_line=""):
+    """What is not loaded on demand: C({name: why}).
 
     :param texts: of modprobe.d files, by path, those that win last.
+    :param command_line: the kernel's own.
     """
     barred = {}
+    for word in command_line.split():
+        option, _separator, names = word.partition("=")
+        if option in ("modprobe.blacklist", "module_blacklist"):
+            barred.update({module_name(name): f"/proc/cmdline has {word}" for name in names.split(",")})
     for path, text in texts.items():
         for line in text.replace("\\\n", " ").splitlines():
             words = line.split(None, 2)
-            if len(words) == 2 and words[0] == "blacklist":
+            if len(words) == 2 and words[0] == "blacklist" and module_name(words[1]) not in BY_NAME:
                 barred[module_name(words[1])] = f"{path} has blacklist {words[1]}"
             elif len(words) == 3 and words[0] == "install" and NOTHING.match(words[2]):
                 barred[module_name(words[1])] = f"{path} has install {words[1]} {words[2].strip()}"
@@ -108,7 +115,7 @@ def judge_module(name, evidence):
     if evidence.config is not None:
         return State(ABSENT, f"CONFIG_{symbol or MODULES[name][0]} is not set in {evidence.config_source}")
     if evidence.loadable is not None:
-        return State(ABSENT, f"{name} is not in modules.dep and modules.builtin of {evidence.directory}")
+        return State(ABSENT, f"no file of {name} is in {evidence.directory}, and it is not in modules.builtin")
     return State(UNKNOWN, f"no kernel configuration, and no {evidence.directory}: nothing tells of {name}")
 
 
@@ -148,7 +155,7 @@ def _judge_missing_file(name, said, evidence):
     if evidence.disabled:
         return State(ABSENT, f"{said}, not loaded, and kernel.modules_disabled is 1")
     if evidence.loadable is not None:
-        return State(ABSENT, f"{said}, but {name} is not in {evidence.directory}/modules.dep")
+        return State(ABSENT, f"{said}, but no file of {name} is in {evidence.directory}")
     if evidence.in_container:
         return State(UNKNOWN, f"{said}, not loaded, and {evidence.directory} is out of sight of this container")
     return State(ABSENT, f"{said}, not loaded, and {evidence.directory} is not there")

@@ -37,7 +37,9 @@ from .kernel_evidence import (
 )
 from .kernel_live import try_features
 from .kernel_netlink import link_has_xdp
+from .kernel_table import MODULES
 
+MODULE_DIRECTORIES = ("/lib/modules", "/usr/lib/modules")
 # The later win, as in modprobe.d(5).
 MODPROBE_DIRECTORIES = ("/lib/modprobe.d", "/usr/lib/modprobe.d", "/usr/local/lib/modprobe.d", "/run/modprobe.d")
 MODPROBE_LOCAL = "/etc/modprobe.d"
@@ -54,23 +56,33 @@ def read_evidence(in_container):
     """What the kernel says of itself: an C(Evidence)."""
     release = platform.release()
     config, source = _read_config(release)
-    directory = next(
-        (place for place in (f"/lib/modules/{release}", f"/usr/lib/modules/{release}") if os.path.isdir(place)), ""
-    )
-    lists = {name: read_text(f"{directory}/{name}") for name in ("modules.dep", "modules.builtin")}
+    places = [f"{place}/{release}" for place in MODULE_DIRECTORIES]
+    directory = next((place for place in places if os.path.isdir(place)), "")
+    listed, builtin = (_read_list(directory, name) for name in ("modules.dep", "modules.builtin"))
     loaded = read_text("/proc/modules")
     return Evidence(
         config=config,
         config_source=source,
         loaded=None if loaded is None else parse_loaded(loaded),
         present=frozenset(_names("/sys/module")),
-        loadable=None if lists["modules.dep"] is None else parse_module_list(lists["modules.dep"]),
-        builtin=None if lists["modules.builtin"] is None else parse_module_list(lists["modules.builtin"]),
-        directory=directory or f"/lib/modules/{release}",
-        barred=parse_barred(_modprobe_texts()),
+        # A list may outlive its files, when the running kernel's package is gone.
+        loadable=None
+        if listed is None
+        else frozenset(
+            name for name in MODULES if name in listed and os.path.exists(os.path.join(directory, listed[name]))
+        ),
+        builtin=None if builtin is None else frozenset(builtin),
+        directory=directory or places[0],
+        barred=parse_barred(_modprobe_texts(), read_text("/proc/cmdline") or ""),
         disabled=(read_text("/proc/sys/kernel/modules_disabled") or "").strip() == "1",
         in_container=in_container,
     )
+
+
+def _read_list(directory, name):
+    """The files on a list by module, None when it is not there."""
+    text = read_text(f"{directory}/{name}") if directory else None
+    return None if text is None else parse_module_list(text)
 
 
 def _read_config(release):

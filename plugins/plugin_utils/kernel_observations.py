@@ -23,11 +23,11 @@ TABLES = ("filter", "mangle", "nat", "raw")
 # What Felix writes whatever the policies are, and what the rules of Secure Workload (sets, chains in filter) are of.
 FELIX_MATCHES = ("addrtype", "comment", "conntrack", "icmp", "mark", "multiport", "rpfilter", "set", "tcp", "udp")
 AGENT_MATCHES = ("comment", "conntrack", "icmp", "set", "tcp", "udp")
-FELIX_TARGETS = ("ACCEPT", "CT", "DROP", "MARK", "MASQUERADE", "REJECT")
+FELIX_TARGETS = ("ACCEPT", "DROP", "MARK", "MASQUERADE", "REJECT")
 AGENT_TARGETS = ("ACCEPT", "DROP")
 SETS = ("ipset", "ipset.hash_ip", "ipset.hash_net")
 # As Felix's native tables use them; sets are a part of nf_tables.
-NFTABLES = ("nft.tables", "nft.ct", "nft.fib", "nft.log", "nft.masq", "nft.nat", "nft.nat_chain", "nft.reject")
+NFTABLES = ("nft.tables", "nft.ct", "nft.fib", "nft.masq", "nft.nat", "nft.nat_chain", "nft.reject")
 # The tables of iptables over nftables.
 COMPATIBLE = ("nft.tables", "nft.compat", "nft.nat_chain")
 
@@ -68,7 +68,12 @@ def _writes_iptables(node: Node) -> bool:
 
 
 def _is_agents(node: Node) -> bool:
-    return node.wanted.engine == "secure_workload"
+    return node.in_cluster and node.wanted.engine == "secure_workload"
+
+
+def _is_bpf_engine(node: Node) -> bool:
+    """Whether the engine runs here and is made of BPF programs; only the native one runs on plain hosts, too."""
+    return node.wanted.engine == "native" or (node.in_cluster and node.wanted.engine in BPF_ENGINES)
 
 
 def _matches(node: Node) -> list[str]:
@@ -81,6 +86,8 @@ def _matches(node: Node) -> list[str]:
 
 def _targets(node: Node) -> list[str]:
     names = set(FELIX_TARGETS if _writes_iptables(node) else ()) | set(AGENT_TARGETS if _is_agents(node) else ())
+    if _writes_iptables(node) and encapsulates(node, "vxlan"):
+        names.add("CT")  # its packets are not tracked
     return [f"iptables_target.{name}" for name in sorted(names)]
 
 
@@ -131,11 +138,11 @@ def _wireguard(node: Node) -> list[str]:
 
 
 def _bpf(node: Node) -> list[str]:
-    return ["bpf"] if node.wanted.engine in BPF_ENGINES or _plane(node) == "bpf" else []
+    return ["bpf"] if _is_bpf_engine(node) or _plane(node) == "bpf" else []
 
 
 def _btf(node: Node) -> list[str]:
-    return ["btf"] if node.wanted.engine in BPF_ENGINES else []
+    return ["btf"] if _is_bpf_engine(node) else []
 
 
 def _nftables(node: Node) -> tuple[str, ...]:
@@ -152,6 +159,8 @@ def _conntrack(node: Node) -> list[str]:
 
 def _rare(node: Node) -> list[str]:
     """What only some policies need."""
+    if _plane(node) == "nftables":
+        return ["nft.log", "conntrack_sctp"]
     return ["iptables_match.sctp", "iptables_target.LOG", "conntrack_sctp"] if _writes_iptables(node) else []
 
 
@@ -244,7 +253,7 @@ def missing_xdp(node: Node) -> str | None:
 
 def kernel_locked_down(node: Node) -> str | None:
     """A kernel that lets no BPF program read its memory."""
-    is_locked = _kernel(node).get("lockdown") == "confidentiality" and node.wanted.engine in BPF_ENGINES
+    is_locked = _kernel(node).get("lockdown") == "confidentiality" and _is_bpf_engine(node)
     return "/sys/kernel/security/lockdown is confidentiality" if is_locked else None
 
 

@@ -55,7 +55,7 @@ KERNEL_ROWS = (
         "kernel.iptables_target",
         BLOCKER,
         MODULES,
-        "the targets REJECT, ACCEPT, DROP, MARK, MASQUERADE and CT",
+        "the targets REJECT, ACCEPT, DROP, MARK and MASQUERADE, and CT with VXLAN",
         _load("ipt_REJECT", "or the module that the evidence names"),
         missing_targets,
     ),

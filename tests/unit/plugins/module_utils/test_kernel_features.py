@@ -252,3 +252,18 @@ def test_the_lists_of_modprobe_are_read_by_name_with_the_administrators_last(tmp
     monkeypatch.setattr(kernel_features, "MODPROBE_LOCAL", str(local))
 
     assert kernel_features._modprobe_texts() == {str(local / "one.conf"): ""}
+
+
+def test_a_list_that_outlived_its_files_names_nothing_that_can_be_loaded(tmp_path, monkeypatch):
+    """The package of the running kernel was removed, or replaced by a newer one."""
+    directory = tmp_path / os.uname().release
+    (directory / "kernel").mkdir(parents=True)
+    (directory / "kernel" / "vxlan.ko.zst").touch()
+    (directory / "modules.dep").write_text("kernel/vxlan.ko.zst:\nkernel/ipip.ko.zst: kernel/ip_tunnel.ko.zst\n")
+    monkeypatch.setattr(kernel_features, "MODULE_DIRECTORIES", (str(tmp_path / "absent"), str(tmp_path)))
+
+    evidence = kernel_features.read_evidence(in_container=False)
+
+    assert evidence.loadable == {"vxlan"}
+    assert evidence.builtin is None
+    assert evidence.directory == str(directory)

@@ -43,6 +43,9 @@ def test_each_problem_is_one_finding_that_says_what_tells_of_it(finding_id, node
     [
         ({"engine": "native"}, [name for name in FEATURES if name not in ALSO_FEATURES]),
         ({"engine": "native", "in_cluster": False}, list(FEATURES)),
+        ({"engine": "secure_workload", "in_cluster": False}, list(FEATURES)),
+        ({"engine": "runtime_enforcer", "in_cluster": False}, [*FEATURES, *ALSO_FEATURES]),
+        ({"calico": calico()}, ["iptables_target.CT"]),
         ({"engine": "secure_workload"}, ["bpf", "btf", "xdp", "tc.bpf", "ipvs", "vxlan", "iptables_match.rpfilter"]),
         ({"calico": calico(), "engine": "secure_workload"}, ["bpf", "btf", "xdp", "tc.clsact", "nft.fib", "dummy"]),
         ({"calico": calico("v3.27.0", "ipip")}, ["vxlan", "wireguard", "ipvs", "iptables_match.ipvs"]),
@@ -58,6 +61,9 @@ def test_each_problem_is_one_finding_that_says_what_tells_of_it(finding_id, node
     ids=[
         "an engine of BPF programs needs no packet filter",
         "a plain host",
+        "a plain host of Secure Workload",
+        "a plain host of Runtime Enforcer",
+        "no VXLAN",
         "Secure Workload without Calico",
         "Calico's iptables dataplane needs no BPF",
         "pools without VXLAN",
