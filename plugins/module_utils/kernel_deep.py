@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -43,13 +44,15 @@ def loaded_for_a_while(names, dependencies):
     before = _loaded()
     wanted = sorted(set(names) - before)
     ours = set(wanted).union(*(dependencies.get(name, ()) for name in wanted)) - before
-    guard, alive = _start_guard(ours)
+    # What needs others needs all that they need, and them: so it has more of them.
+    pid, answers, alive = _start_guard(wanted, sorted(ours, key=lambda name: -len(dependencies.get(name, ()))))
     try:
-        run_command(["modprobe", "-a", "-q", "--", *wanted])
-        yield {name: _why_not(name) for name in sorted(set(wanted) - _loaded())}
+        with os.fdopen(answers, encoding="utf-8") as stream:
+            refused = json.loads(stream.read() or "{}")
+        yield {name: State(*found) for name, found in refused.items()}
     finally:
         os.close(alive)
-        os.waitpid(guard, 0)
+        os.waitpid(pid, 0)
 
 
 def _loaded():
@@ -61,33 +64,53 @@ def _why_not(name):
     return State(ABSENT, f"modprobe {name}: {' '.join(err.split()) or f'exit status {rc}'}")
 
 
-def _start_guard(names):
-    """Start a process that unloads modules as soon as this one closes a pipe, or ends.
+def _start_guard(wanted, ours):
+    """Start a process that loads modules, and unloads them as soon as this one closes a pipe, or ends.
 
-    :returns: its pid, and the end of the pipe to close.
+    It loads them itself, so that no modprobe is still at work when it unloads.
+
+    :returns: its pid, what it says of modules that cannot be loaded, and the end of the pipe to close.
     """
+    answers, answer = os.pipe()
     end, alive = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(answer)
         os.close(end)
-        return pid, alive
+        return pid, answers, alive
     try:
         os.setsid()  # not to be killed with the group of the one that it outlives
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        close_all_but(end)
+        close_all_but(answer, end)
+        # Nobody reads the answer of one whose parent was killed.
+        with contextlib.suppress(OSError), os.fdopen(answer, "w", encoding="utf-8") as stream:
+            json.dump(load(wanted), stream)
         os.read(end, 1)
-        unload(names)
+        unload(ours)
     finally:
         os._exit(0)
 
 
+def load(names):
+    """Load modules: C({name: State}) of those that cannot be."""
+    run_command(["modprobe", "-a", "-q", "--", *names])
+    return {name: _why_not(name) for name in sorted(set(names) - _loaded())}
+
+
 def unload(names):
-    """Unload modules, those first that no other needs; gives up after C(UNLOAD_TIMEOUT_S) on those in use."""
+    """Unload modules; gives up on those in use when for C(UNLOAD_TIMEOUT_S) none went.
+
+    :param names: in an order in which none is needed by one after it.
+    """
     deadline = time.monotonic() + UNLOAD_TIMEOUT_S
-    left = set(names) & _loaded()
+    before = _loaded()
+    left = [name for name in names if name in before]
     while left and time.monotonic() < deadline:
-        run_command(["rmmod", *sorted(left)])
-        before, left = left, set(names) & _loaded()
-        if left == before:
+        run_command(["rmmod", *left])
+        now = _loaded()
+        gone, left = len(left), [name for name in left if name in now]
+        if len(left) < gone:
+            deadline = time.monotonic() + UNLOAD_TIMEOUT_S
+        else:
             time.sleep(UNLOAD_AGAIN_S)
