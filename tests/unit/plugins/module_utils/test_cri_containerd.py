@@ -158,10 +158,21 @@ def test_failed_pull_gives_the_words_of_the_runtime(client):
     assert 'failed to resolve reference "127.0.0.1:1/nothing:1"' in caught.value.message
 
 
+def wait_until_stopped(pid: int) -> None:
+    """On a busy machine a thread may go on for a while after the signal (proc(5): the state is behind the name)."""
+    for _ in range(200):
+        texts = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        if {text.rpartition(")")[2].split()[0] for text in texts} == {"T"}:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} does not stop")
+
+
 def test_daemon_that_hangs(daemon):
     """A stopped process still has its socket, and connections to it open: only the deadline ends the call."""
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
+        wait_until_stopped(daemon.pid)
         with CriClient(daemon.address, timeout_s=0.3) as client, pytest.raises(CriError) as caught:
             client.version()
     finally:
