@@ -19,15 +19,19 @@ def pytest_report_header() -> str:
     return f"corpus: {CORPUS}{found}"
 
 
-class OneProcessForTheLab(LoadScopeScheduling):
-    """One process runs all tests of the lab, which they share; each other file goes where there is room."""
+# Tests that share something run in one process, in their order: the lab, and this machine's mounts and processes.
+SHARED = ("tests/integration/", "tests/unit/lab/", "tests/unit/plugins/module_utils/")
+
+
+class ByWhatIsShared(LoadScopeScheduling):
+    """Each of SHARED is run by one process; any other file goes where there is room."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "lab" if file.startswith("tests/integration/") else file
+        return next((place for place in SHARED if file.startswith(place)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log) -> OneProcessForTheLab:
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByWhatIsShared:
     """How C(pytest -n 2) spreads the tests."""
-    return OneProcessForTheLab(config, log)
+    return ByWhatIsShared(config, log)
