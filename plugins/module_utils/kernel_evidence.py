@@ -175,8 +175,16 @@ def judge_features(modules):
 
 
 def loads_none(names, modules, evidence):
-    """Whether the kernel would load none of these modules when they are asked for."""
-    return evidence.loads_nothing or all(modules[name].state not in (LOADABLE, UNKNOWN) for name in names)
+    """Whether the kernel would load nothing when these modules are asked for.
+
+    For one that is barred by an install line modprobe still loads what it needs.
+    """
+    if evidence.loads_nothing:
+        return True
+    files = evidence.loadable or ()
+    return all(
+        modules[name].state in IN_KERNEL or (modules[name].state == ABSENT and name not in files) for name in names
+    )
 
 
 def with_live(features, live):

@@ -188,8 +188,17 @@ def test_a_feature_has_the_best_of_what_provides_it():
         ({**LISTS, "loaded": frozenset({"ip_set", "ip_set_hash_ip"}), "disabled": True}, True),
         ({"loaded": None}, True),
         ({"loadable": frozenset(), "builtin": frozenset()}, True),
+        ({**LISTS, "barred": {"xt_set": "x.conf has install xt_set /bin/false"}}, False),
     ],
-    ids=["one unknown", "all loaded", "one would be loaded", "loading switched off", "no modules", "nothing to load"],
+    ids=[
+        "one unknown",
+        "all loaded",
+        "one would be loaded",
+        "loading switched off",
+        "no modules",
+        "nothing to load",
+        "barred",
+    ],
 )
 def test_what_would_load_a_module_is_not_tried(read, is_safe):
     evidence = NOTHING_READ._replace(**read)
