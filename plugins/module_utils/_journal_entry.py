@@ -72,8 +72,8 @@ def new_entry(kind, files, planned, note, *, sequence, begun_at):
     paths = [snapshot.path for snapshot in files]
     if not _KIND.fullmatch(kind):
         raise ValueError(f"kind: expected lower case letters, digits and underscores, got {kind!r}")
-    if not paths or len(set(paths)) != len(paths):
-        raise ValueError(f"files: expected one snapshot or more, each path once, got {paths!r}")
+    if len(set(paths)) != len(paths):
+        raise ValueError(f"files: expected each path once, got {paths!r}")
     if set(planned) != set(paths):
         raise ValueError(
             f"planned: expected the real paths of the snapshots, {sorted(paths)!r}, got {sorted(planned)!r}"

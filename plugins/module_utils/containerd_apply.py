@@ -8,15 +8,21 @@ was proven. A run that was killed leaves it unfinished, and the next run proves 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 
 from .containerd_changes import KIND, LOCK_TIMEOUT_S, running_daemon, unproven_entries
 from .containerd_log import telling_lines
 from .containerd_node import active_dependents, ask_cri, read_units, running_containers, start_ticks
 from .cri import CriClient, CriError
-from .files import ContentChanged, Snapshot, decoded, read_snapshot, restore, sha256, write_atomic
+from .files import (
+    ContentChanged,
+    decoded,
+    missing_directories,
+    read_snapshot,
+    remove_directories,
+    replace,
+    sha256,
+)
 from .host import run_command
 from .journal import BEGUN, Journal
 
@@ -69,7 +75,7 @@ def change(journal, writes, note, result):
     entry = journal.begin(KIND, snapshots, planned, {**completed(note), "directories": missing})
     try:
         for item, snapshot, content in zip(writes, snapshots, contents):
-            write(snapshot, content, item.get("mode"))
+            replace(snapshot, content, item.get("mode"))
     except (OSError, ContentChanged) as error:
         put_back(journal, entry)
         raise ApplyError(f"{error}; nothing was changed and containerd was not restarted") from error
@@ -107,38 +113,10 @@ def unproven_change(journal, config_file):
     return snapshots, {snapshot.path: snapshot.sha256 for snapshot in current}
 
 
-def missing_directories(path):
-    """Return the directories above a path that do not exist yet."""
-    missing = []
-    parent = os.path.dirname(path)
-    while not os.path.isdir(parent):
-        missing.append(parent)
-        parent = os.path.dirname(parent)
-    return missing
-
-
-def remove_directories(paths):
-    """Remove directories that a change had made, the deepest first; what holds anything stays."""
-    for path in sorted(paths, reverse=True):
-        with contextlib.suppress(OSError):
-            os.rmdir(path)
-
-
 def put_back(journal, entry):
     """Restore the files of an entry, and take away the directories that were made for them."""
     journal.roll_back(entry)
     remove_directories(entry.note["directories"])
-
-
-def write(snapshot, content, mode=None):
-    """Replace, create or remove one file, if it still is what the snapshot says; C(mode) is as in write_atomic."""
-    if content is None:
-        if read_snapshot(snapshot.path).sha256 != snapshot.sha256:
-            raise ContentChanged(f"{snapshot.path} changed since it was read; run again")
-        restore(Snapshot(snapshot.path, None, "", None, None, None))
-        return
-    os.makedirs(os.path.dirname(snapshot.path), mode=0o755, exist_ok=True)
-    write_atomic(snapshot.path, content, mode=mode, expected_sha256=snapshot.sha256)
 
 
 def prove(journal, entry, result):

@@ -83,6 +83,7 @@ _METHODS = {
         {1: Field("container_id", STRING), 2: Field("verbose", BOOL)},
         {1: Field("status", _CONTAINER_STATUS), 2: Field("info", STRING_MAP)},
     ),
+    "StopContainer": ("RuntimeService", {1: Field("container_id", STRING), 2: Field("timeout", INT64)}, {}),
     "ListImages": ("ImageService", {}, {1: Field("images", _IMAGE, repeated=True)}),
     "ImageStatus": (
         "ImageService",
@@ -152,6 +153,11 @@ class CriClient:
         if response["status"] is None:
             raise CriError("INTERNAL", f"the runtime answered without a status of container {container_id!r}")
         return dict(_flattened(response["status"]), info=response["info"])
+
+    def stop_container(self, container_id, grace_s):
+        """Have a container end, after C(grace_s) seconds by force. What kubelet shall keep running, it starts again."""
+        values = {"container_id": container_id, "timeout": grace_s}
+        self._call("StopContainer", values, self._timeout_s + grace_s)
 
     def images(self):
         """Return [{id, repo_tags, repo_digests, size_bytes, pinned}]."""

@@ -133,6 +133,34 @@ def restore(snapshot):
     )
 
 
+def replace(snapshot, content, mode=None):
+    """Replace, create or remove one file, if it still is what the snapshot says; C(mode) is as in write_atomic."""
+    if content is None:
+        if read_snapshot(snapshot.path).sha256 != snapshot.sha256:
+            raise ContentChanged(f"{snapshot.path} changed since it was read; run again")
+        restore(Snapshot(snapshot.path, None, "", None, None, None))
+        return
+    os.makedirs(os.path.dirname(snapshot.path), mode=0o755, exist_ok=True)
+    write_atomic(snapshot.path, content, mode=mode, expected_sha256=snapshot.sha256)
+
+
+def missing_directories(path):
+    """Return the directories above a path that do not exist yet."""
+    missing = []
+    parent = os.path.dirname(path)
+    while not os.path.isdir(parent):
+        missing.append(parent)
+        parent = os.path.dirname(parent)
+    return missing
+
+
+def remove_directories(paths):
+    """Remove directories that a change had made, the deepest first; what holds anything stays."""
+    for path in sorted(paths, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
 def remove_leftovers(directory, name=""):
     """Remove the temporary files that killed writers of C(name) left in a directory; return their paths.
 

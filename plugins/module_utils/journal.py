@@ -120,7 +120,7 @@ class Journal:
         """Record what is about to be replaced; when this returns, the record is durable and the change may start.
 
         :param kind: name of the module that changes, lower case letters, digits and underscores.
-        :param files: Snapshots of every file that will change, as read by read_snapshot.
+        :param files: Snapshots of every file that will change, as read by read_snapshot; empty where none does.
         :param planned: SHA-256 after the change by path of those snapshots; "" for a file that will be removed.
         :param note: anything in JSON that the next run needs to finish or explain the change.
         :returns: the Entry, state begun.

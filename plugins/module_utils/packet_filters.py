@@ -9,6 +9,7 @@ only where the kernel names a table (proc(5): /proc/net/ip_tables_names), and nf
 from __future__ import annotations
 
 import base64
+import gzip
 import os
 import platform
 import re
@@ -61,8 +62,22 @@ def read_packet_filters(active_units):
 
 def has_nf_tables():
     """Return whether the kernel has nf_tables now, as a loaded module or built in."""
-    built_in = read_text(f"/lib/modules/{platform.release()}/modules.builtin") or ""
-    return os.path.isdir("/sys/module/nf_tables") or "/nf_tables.ko" in built_in
+    release = platform.release()
+    built_in = read_text(f"/lib/modules/{release}/modules.builtin") or ""
+    if os.path.isdir("/sys/module/nf_tables") or "/nf_tables.ko" in built_in:
+        return True
+    # A container sees no /lib/modules, and a kernel without modules has none.
+    config = read_zipped("/proc/config.gz") or read_text(f"/boot/config-{release}") or ""
+    return "CONFIG_NF_TABLES=y\n" in config
+
+
+def read_zipped(path):
+    """The text of a small gzip file, or None when it cannot be read."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 def collect(texts, unseen, commands):

@@ -10,7 +10,7 @@ import os
 import signal
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_apply, containerd_node
+from ansible_collections.portcullis.fleet.plugins.module_utils import containerd_apply, containerd_node, files
 from ansible_collections.portcullis.fleet.plugins.module_utils.containerd_apply import (
     ApplyError,
     apply,
@@ -277,7 +277,7 @@ def test_a_disk_that_refuses_the_write_leaves_everything(daemon, journal, monkey
     def refuse(path, *_args, **_kwargs):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr(containerd_apply, "write_atomic", refuse)
+    monkeypatch.setattr(files, "write_atomic", refuse)
 
     with pytest.raises(ApplyError, match=r"Read-only file system.*nothing was changed"):
         apply(plan_of(daemon, BETTER), journal)

@@ -374,7 +374,6 @@ def test_unfinished_entry_holds_its_files(node):
     ("kind", "paths", "planned", "words"),
     [
         pytest.param("Bad-Kind", ["/a"], {"/a": ""}, "kind: expected lower case", id="kind"),
-        pytest.param("k", [], {}, "one snapshot or more", id="no-files"),
         pytest.param("k", ["/a", "/a"], {"/a": ""}, "each path once", id="path-twice"),
         pytest.param("k", ["/a"], {"/b": ""}, "expected the real paths of the snapshots", id="other-path"),
         pytest.param("k", ["/a"], {"/a": "abc"}, "expected a SHA-256", id="not-a-hash"),
@@ -386,6 +385,17 @@ def test_begin_refuses_what_does_not_belong_together(node, kind, paths, planned,
     with node.journal.lock(0), pytest.raises(ValueError, match=words):
         node.journal.begin(kind, snapshots, planned, {})
     assert node.journal.history() == []
+
+
+def test_a_change_without_files_is_remembered_by_its_note(node):
+    """What only the running system knows, such as a unit's state, is in the note."""
+    with node.journal.lock(0):
+        entry = node.journal.begin("k", [], {}, {"unit": "a.service"})
+        node.journal.commit(node.journal.applied(entry))
+        (found,) = node.journal.history("k")
+
+        assert (found.files, found.planned, found.note) == ([], {}, {"unit": "a.service"})
+        assert node.journal.roll_back(found).state == "rolled_back"
 
 
 HOLDER = """
