@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
+import zlib
 
 COMMAND_TIMEOUT_S = 10
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -40,6 +42,15 @@ def read_text(path):
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "replace")
     except OSError:
+        return None
+
+
+def read_zipped(path):
+    """The text of a small file that gzip compressed, or None when it cannot be read."""
+    try:
+        with gzip.open(path) as stream:
+            return stream.read().decode("utf-8", "replace")
+    except (OSError, EOFError, zlib.error):
         return None
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import gzip
 import os
 import platform
 import re
-import zlib
 from shutil import which
 
-from .host import SEARCH_PATH, read_text
+from .host import SEARCH_PATH, read_text, read_zipped
 from .kernel_deep import loaded_for_a_while, parse_dependencies
 from .kernel_evidence import (
     ABSENT,
@@ -95,19 +93,10 @@ def _read_config(release):
         f"/lib/modules/{release}/build/.config",
     )
     for place in places:
-        text = _read_zipped(place) if place.endswith(".gz") else read_text(place)
+        text = read_zipped(place) if place.endswith(".gz") else read_text(place)
         if text:
             return parse_config(text), place
     return None, ""
-
-
-def _read_zipped(path):
-    """The text of a compressed file, or None: not every kernel shows its configuration."""
-    try:
-        with gzip.open(path) as stream:
-            return stream.read().decode("utf-8", "replace")
-    except (OSError, EOFError, zlib.error):
-        return None
 
 
 def _names(directory):

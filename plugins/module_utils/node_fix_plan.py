@@ -9,12 +9,11 @@ C({kind, name, ...}) in JSON with what it needs to be undone; node_fix_steps.py 
 from __future__ import annotations
 
 import os
-import platform
-import re
 from typing import NamedTuple
 
 from .files import read_snapshot
 from .host import read_text
+from .kernel_features import read_evidence
 from .node_fix_texts import (
     UNMANAGED,
     add_modules,
@@ -98,7 +97,7 @@ def plan_unmanaged(_wish, contents):
     if after == text:
         return {}, steps, [f"{NETWORK_MANAGER} reads {UNMANAGED_FILE} again"]
     changes = [f"{UNMANAGED_FILE}: unmanaged-devices has {';'.join(UNMANAGED)}", f"{NETWORK_MANAGER} reads it"]
-    return {UNMANAGED_FILE: after.encode("utf-8", "surrogateescape")}, steps, changes
+    return {UNMANAGED_FILE: content_of(after)}, steps, changes
 
 
 def unmanaged_elsewhere():
@@ -123,7 +122,7 @@ def plan_managers(_wish, contents):
             text, after = edited(UFW_CONFIG, contents, switch_ufw_off)
             if UFW_ENABLED not in text.split():
                 continue  # its unit is active on every Debian that has the package, and does nothing
-            written[UFW_CONFIG] = after.encode("utf-8", "surrogateescape")
+            written[UFW_CONFIG] = content_of(after)
             changes.append(f"{UFW_CONFIG}: ENABLED=no")
         state = units[name]["UnitFileState"]
         # ufw itself leaves its unit enabled when it is switched off.
@@ -158,7 +157,7 @@ def plan_sysctls(wish, contents):
     if after == text:
         return {}, steps, changes
     return (
-        {SYSCTL_FILE: after.encode("utf-8", "surrogateescape")},
+        {SYSCTL_FILE: content_of(after)},
         steps,
         [*changes, f"{SYSCTL_FILE}: the same at boot"],
     )
@@ -174,62 +173,48 @@ def plan_modules(wish, contents):
 
     :param wish: C(modules): a list for each feature, of the modules of which any one provides it.
     """
-    directory = f"/lib/modules/{platform.release()}"
-    dependencies = parse_dependencies(read_text(f"{directory}/modules.dep") or "")
-    if not dependencies:
-        raise Refused(
-            f"{directory}/modules.dep is not there or empty: this node loads no modules. A container has those of its "
-            "host: load them there; else install the package of the kernel's modules"
-        )
-    chosen = [choose_module(names, dependencies, directory) for names in wish["modules"]]
+    evidence = read_evidence(in_container=False)
+    dependencies = parse_dependencies(read_text(f"{evidence.directory}/modules.dep") or "")
+    missing = [names for names in wish["modules"] if not any(is_there(name, evidence) for name in names)]
+    chosen = list(dict.fromkeys(choose_module(names, evidence) for names in missing))
     steps, changes, loaded = [], [], loaded_modules()
-    may_load = (read_text("/proc/sys/kernel/modules_disabled") or "0").strip() == "0"
-    for name in dict.fromkeys(chosen):
-        if name in loaded:
+    for name in chosen:
+        if evidence.disabled:
+            changes.append(f"{name} is loaded at the next boot, since kernel.modules_disabled is 1 now")
             continue
-        if may_load:
-            brings = [other for other in dependencies[name] if other not in loaded]
-            steps.append({"kind": "module", "name": name, "brings": brings})
-        changes.append(f"{name} is loaded" if may_load else f"{name} is loaded at the next boot: modules_disabled is 1")
+        brings = [other for other in dependencies[name] if other not in loaded]
+        steps.append({"kind": "module", "name": name, "brings": brings})
+        changes.append(f"{name} is loaded")
     text, after = edited(MODULES_FILE, contents, lambda text: add_modules(text, chosen))
     if after == text:
         return {}, steps, changes
-    return (
-        {MODULES_FILE: after.encode("utf-8", "surrogateescape")},
-        steps,
-        [*changes, f"{MODULES_FILE}: {', '.join(chosen)} at boot"],
-    )
+    return {MODULES_FILE: content_of(after)}, steps, [*changes, f"{MODULES_FILE}: {', '.join(chosen)} at boot"]
 
 
-def choose_module(names, dependencies, directory):
-    """Return the first of the modules that the kernel has a file of.
+def is_there(name, evidence):
+    """Return whether a module is loaded or built in."""
+    return name in (evidence.loaded or ()) or name in (evidence.builtin or ())
+
+
+def choose_module(names, evidence):
+    """Return the first of the modules that the node has a file of.
 
     :raises Refused: it has none, or modprobe.d(5) bars it, which somebody meant.
     """
-    name = next((name for name in names if name in dependencies), None)
+    if not evidence.loadable:
+        raise Refused(
+            f"{evidence.directory}/modules.dep is not there: this node loads no modules. A container has those of its "
+            "host: load them there; else install the package of the kernel's modules"
+        )
+    name = next((name for name in names if name in evidence.loadable), None)
     if name is None:
         raise Refused(
-            f"{' or '.join(names)} is not in {directory}/modules.dep: install the package with the kernel's further "
-            "modules (kernel-modules-extra, linux-modules-extra-KERNEL), or boot a kernel that has it"
+            f"{' or '.join(names)} is not in {evidence.directory}/modules.dep: install the package with the kernel's "
+            "further modules (kernel-modules-extra, linux-modules-extra-KERNEL), or boot a kernel that has it"
         )
-    barred = barred_modules()
-    if name in barred:
-        raise Refused(f"{barred[name]}: somebody bars the module; take the line out and run again")
+    if name in evidence.barred:
+        raise Refused(f"{evidence.barred[name]}, which somebody meant: take it out there and run again")
     return name
-
-
-BARRING = re.compile(r"^\s*(?:blacklist\s+(\S+)|install\s+(\S+)\s+\S*/?(?:true|false|nologin)\b.*)\s*$", re.MULTILINE)
-
-
-def barred_modules():
-    """Return C({module: the line and its file}) of those that modprobe.d(5) keeps from being loaded."""
-    barred = {}
-    for place in ("/lib/modprobe.d", "/run/modprobe.d", "/etc/modprobe.d"):
-        for name in sorted(os.listdir(place)) if os.path.isdir(place) else []:
-            for found in BARRING.finditer(read_text(f"{place}/{name}") or "") if name.endswith(".conf") else ():
-                module = (found.group(1) or found.group(2)).replace("-", "_")
-                barred[module] = f"{place}/{name} has {found.group(0).strip()!r}"
-    return barred
 
 
 def loaded_modules():
@@ -241,6 +226,11 @@ def loaded_modules():
 def as_text(content):
     """Return the bytes of a configuration file as text, of which all bytes can be got back."""
     return content.decode("utf-8", "surrogateescape")
+
+
+def content_of(text):
+    """Return the bytes that C(as_text) made a text of."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def edited(path, contents, edit):

@@ -9,13 +9,12 @@ only where the kernel names a table (proc(5): /proc/net/ip_tables_names), and nf
 from __future__ import annotations
 
 import base64
-import gzip
 import os
 import platform
 import re
 import zlib
 
-from .host import read_text, run_command
+from .host import read_text, read_zipped, run_command
 
 # Family: what names its legacy tables, the save commands of both backends. The plain name is nft's where no
 # alternative is installed (RHEL); a legacy one would print nothing without a table.
@@ -69,15 +68,6 @@ def has_nf_tables():
     # A container sees no /lib/modules, and a kernel without modules has none.
     config = read_zipped("/proc/config.gz") or read_text(f"/boot/config-{release}") or ""
     return "CONFIG_NF_TABLES=y\n" in config
-
-
-def read_zipped(path):
-    """The text of a small gzip file, or None when it cannot be read."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except (OSError, EOFError, zlib.error):
-        return None
 
 
 def collect(texts, unseen, commands):

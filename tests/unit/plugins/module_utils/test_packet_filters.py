@@ -28,6 +28,7 @@ def node(monkeypatch):
 
     monkeypatch.setattr(packet_filters, "run_command", run_command)
     monkeypatch.setattr(packet_filters, "read_text", state.files.get)
+    monkeypatch.setattr(packet_filters, "read_zipped", state.files.get)
     monkeypatch.setattr(packet_filters.os.path, "isdir", lambda path: path in state.files)
     return state
 
@@ -38,6 +39,8 @@ def texts(items):
 
 def test_a_kernel_without_tables_is_only_asked_for_its_routing_rules(node):
     """Any other question would load a module or register a table."""
+    node.files["/proc/config.gz"] = "CONFIG_NF_TABLES=m\n"
+
     found = read_packet_filters([])
 
     assert node.asked == ["ip rule", "ip -6 rule"]
@@ -51,13 +54,18 @@ def test_legacy_tables_are_saved_where_the_kernel_names_them_and_never_by_name(n
     assert texts(read_packet_filters([])["saves"]) == ["iptables-legacy-save"]
 
 
-@pytest.mark.parametrize("where", ["loaded", "built in"])
-def test_nft_is_asked_where_the_kernel_has_it(node, monkeypatch, where):
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        pytest.param("/sys/module/nf_tables", "", id="loaded"),
+        pytest.param("/lib/modules/6/modules.builtin", "kernel/net/netfilter/nf_tables.ko\n", id="built in"),
+        pytest.param("/proc/config.gz", "CONFIG_NF_TABLES=y\n", id="built in, in a container"),
+        pytest.param("/boot/config-6", "CONFIG_NF_TABLES=y\n", id="built in, without lists of modules"),
+    ],
+)
+def test_nft_is_asked_where_the_kernel_has_it(node, monkeypatch, path, text):
     monkeypatch.setattr(packet_filters.platform, "release", lambda: "6")
-    if where == "loaded":
-        node.files["/sys/module/nf_tables"] = ""
-    else:
-        node.files["/lib/modules/6/modules.builtin"] = "kernel/net/netfilter/nf_tables.ko\n"
+    node.files[path] = text
 
     found = read_packet_filters(["ufw.service"])
 
