@@ -57,7 +57,7 @@ class ActionModule(ActionBase):
             results=read_results(task_vars["hostvars"].raw_get, hosts_of(task_vars["groups"])),
             phase=phase,
             check_mode=bool(self._task.check_mode),
-            batch=tuple(task_vars["ansible_play_batch"]) if phase == "change" else (),
+            batch=tuple(task_vars["ansible_play_batch"]) if phase in ("fix", "change") else (),
             stopped_reason=arguments["stopped_reason"],
         )
         playbooks = context.CLIARGS.get("args") or ("",)

@@ -152,5 +152,6 @@ class ActionModule(ActionBase):
             blockers=findings.blockers(found),
             changeable=changeable,
             tried=tried,
+            fixable=[node.name for node in nodes_of(arguments, task_vars.get("groups", {})) if node.is_root],
         )
         return result

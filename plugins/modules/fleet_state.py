@@ -23,11 +23,11 @@ options:
     default: native
   phase:
     description:
-      - Where the run is. In V(change) the hosts of the play's batch are a wave.
+      - Where the run is. In V(fix) and V(change) the hosts of the play's batch are a wave.
       - V(done) when nothing is left to do. In any other phase, a run that does not have to stop is reported as running,
         so that one that is killed later does not leave a report of its success.
     type: str
-    choices: [preflight, change, cluster, verify, done]
+    choices: [preflight, fix, change, cluster, verify, done]
     required: true
   stopped_reason:
     description:

@@ -152,4 +152,10 @@ changeable:
   type: list
   elements: str
   sample: [cp1, w1]
+fixable:
+  description: The nodes that were read as root, so that M(portcullis.fleet.node_fix) can mend what is wrong with them.
+  returned: success
+  type: list
+  elements: str
+  sample: [cp1, w1]
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_table import FEATURES
 
-TAG = "fix"
 FIXES = {
+    "node.network_manager": {"fix": "unmanaged"},
     "packet_filter.other_manager": {"fix": "managers"},
     "kernel.rp_filter": {"fix": "sysctls", "sysctls": {"net.ipv4.conf.all.rp_filter": "1"}},
 }

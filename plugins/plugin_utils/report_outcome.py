@@ -26,7 +26,7 @@ STATES = {
 BROKEN = ("failed", "rolled_back", "unreachable")
 UNFINISHED = (*BROKEN, "not_proven", "not_reached")
 FINISHED = tuple(state for state in STATES if state not in UNFINISHED)
-STOPPING_PHASES = ("preflight", "change", "cluster", "verify")
+STOPPING_PHASES = ("preflight", "fix", "change", "cluster", "verify")
 PHASES = (*STOPPING_PHASES, "done")
 
 
@@ -47,7 +47,7 @@ def outcome_of(run: Mapping, problems: list[dict]) -> dict:
     phase, wave, reason = "", None, ""
     if stopped is not None:
         status, phase, reason = "stopped", str(stopped["phase"]), visible(stopped.get("reason") or "").rstrip(".")
-        if phase == "change":
+        if phase == "change" or (phase == "fix" and any(counts[state] for state in BROKEN)):
             wave, last_wave = _waves(run["nodes"])
             sentence = _change_sentence(counts, wave, last_wave)
         else:
@@ -55,7 +55,7 @@ def outcome_of(run: Mapping, problems: list[dict]) -> dict:
         detail = "" if phase == "preflight" else f"{reason}. {_tally(counts)}" if reason else _tally(counts)
     elif run["phase"] != "done":
         status, phase = "running", run["phase"]
-        wave = _waves(run["nodes"])[0] if phase == "change" else None
+        wave = _waves(run["nodes"])[0] if phase in ("fix", "change") else None
         sentence, detail = _running_words(phase, run["check_mode"], counts, wave)
     else:
         status = "completed_with_trouble" if any(counts[state] for state in UNFINISHED) else "completed"
@@ -93,6 +93,7 @@ def _running_words(phase, check_mode, counts, wave):
     total = numbered(counts["total"], "node")
     place = {
         "preflight": "the preflight had ended",
+        "fix": f"wave {wave} of what can be mended had ended" if wave else "what can be mended had been tried",
         "change": f"wave {wave} of the change had ended" if wave else "a wave of the change had ended",
         "cluster": "the cluster's objects had been seen to",
         "verify": "the proof had ended",
@@ -134,6 +135,9 @@ def _completed_words(check_mode, counts, blocker_count, accepted):
 def _stopped_sentence(phase, counts, blockers, reason):
     if phase == "preflight":
         return _preflight_sentence(blockers, reason)
+    if phase == "fix":
+        left = f": {numbered(len(blockers), 'blocker')} left" if blockers else ""
+        return f"Not everything could be mended{left}."
     if phase == "cluster":
         return "Stopped at the cluster's objects, after the nodes."
     if counts["changed"]:

@@ -210,7 +210,8 @@ CHECKS = (
         BLOCKER,
         "calico/Node Requirements",
         "no firewalld, ufw or other packet-filter manager on a node of the cluster",
-        "on the node: systemctl disable --now the unit, then restart kube-proxy and the network plugin",
+        "run playbooks/site.yml --tags fix, or on the node: systemctl disable --now the unit (ufw disable), then "
+        "restart kube-proxy and the network plugin",
         packet_filter_managers,
     ),
     Check(

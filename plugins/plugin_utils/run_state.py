@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_fixes import mended_in_vain
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered, one_line
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import left_out, probe_of
 
@@ -19,7 +20,12 @@ INPUTS = "__site_inputs"
 STATE = "__report_state"
 PROBE = "__preflight_probe"
 REQUIREMENTS = "__preflight_requirements"
-CHANGES = {"__containerd_config": "containerd configuration", "__containerd_images": "container images"}
+FIX = "__node_fix"
+CHANGES = {
+    FIX: "node settings",
+    "__containerd_config": "containerd configuration",
+    "__containerd_images": "container images",
+}
 VERIFY_PROBE = "__verify_probe"
 VERIFY_REQUIREMENTS = "__verify_requirements"
 SHARED = (INPUTS, REQUIREMENTS, VERIFY_REQUIREMENTS)
@@ -146,9 +152,18 @@ class RunState:
         return "unchanged", "no containerd in use here, nothing to change"
 
     def batch_failures(self) -> dict[str, str]:
-        """The nodes of this wave that failed or could not be reached, each with why."""
+        """The nodes of this wave that failed, could not be reached or were mended in vain, each with why."""
         states = {host: self.node_state(host) for host in self.batch}
-        return {host: reason for host, (state, reason) in states.items() if state in FAILED_STATES}
+        failures = {host: reason for host, (state, reason) in states.items() if state in FAILED_STATES}
+        return failures | {host: reason for host in self.batch if (reason := self._in_vain(host))}
+
+    def _in_vain(self, host: str) -> str:
+        """What was mended on a node and is found there all the same, by its own newest judgement."""
+        results = self.results[host]
+        if self.phase != "fix" or self.check_mode or not results.get(FIX, {}).get("changed"):
+            return ""
+        ids = mended_in_vain(results[FIX], results.get(REQUIREMENTS, {}).get("findings", []), host)
+        return f"mended, and found all the same: {', '.join(ids)}" if ids else ""
 
     def stopped(self) -> dict | None:
         """Where and why the run stops: C({phase, reason}), None while all is well."""
@@ -157,8 +172,11 @@ class RunState:
         failures = self.batch_failures()
         if failures:
             reasons = "; ".join(f"{host}: {one_line(reason)}" for host, reason in failures.items())
-            return {"phase": "change", "reason": reasons}
-        for name, phase in ((VERIFY_REQUIREMENTS, "verify"), (REQUIREMENTS, "preflight")):
+            return {"phase": self.phase if self.phase == "fix" else "change", "reason": reasons}
+        if self.phase == "fix":
+            return None  # what is in the way may be what is being mended
+        has_fixed = any(FIX in found for found in self.results.values())
+        for name, phase in ((VERIFY_REQUIREMENTS, "verify"), (REQUIREMENTS, "fix" if has_fixed else "preflight")):
             found = self.once(name)
             if found.get("blockers"):
                 return {"phase": phase, "reason": numbered(len(found["blockers"]), "blocker")}

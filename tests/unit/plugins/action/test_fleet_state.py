@@ -91,7 +91,9 @@ def test_the_role_reports_where_the_run_is(tmp_path: Path, variables: dict, stat
             "a run that is done was not stopped; give the phase that it stopped in",
             id="done and stopped",
         ),
-        pytest.param({"report_phase": "lunch"}, "value of report_phase must be one of: preflight, change", id="phase"),
+        pytest.param(
+            {"report_phase": "lunch"}, "value of report_phase must be one of: preflight, fix, change", id="phase"
+        ),
     ],
 )
 def test_wrong_words_write_nothing(tmp_path: Path, variables: dict, words: str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
 
@@ -187,6 +188,44 @@ def test_a_wave_to_come_has_not_been_stopped():
     state = state_of({"w1": read(__containerd_config=CHANGED), "w2": read()}, batch=("w1",))
 
     assert state.node_state("w2") == ("not_reached", "its turn had not come")
+
+
+MENDED = {"__node_fix": {"changed": True, "fixes": [{"finding": BLOCKER["id"], "changes": ["x"]}]}}
+
+
+def fixed(phase: str, *findings: dict, check_mode: bool = False, **result: object) -> RunState:
+    """A run with --tags fix in which w2 had its turn."""
+    variables = read(__node_fix={**MENDED["__node_fix"], **result})
+    state = state_of({"w1": read(), "w2": variables}, judgement=judged(findings=findings), phase=phase)
+    return dataclasses.replace(state, batch=("w2",) if phase == "fix" else (), check_mode=check_mode)
+
+
+def test_while_findings_are_mended_they_stop_nothing_but_where_they_were_mended_in_vain():
+    """What is in the way of a run may be what a later wave mends."""
+    elsewhere = {**BLOCKER, "node": "w1"}
+
+    assert fixed("fix", elsewhere).stopped() is None
+    assert fixed("fix", BLOCKER, check_mode=True).stopped() is None
+    assert fixed("fix", BLOCKER, elsewhere).stopped() == {
+        "phase": "fix",
+        "reason": f"w2: mended, and found all the same: {BLOCKER['id']}",
+    }
+
+
+def test_a_node_that_could_not_be_mended_stops_the_run_in_its_wave():
+    state = fixed("fix", changed=False, failed=True, rolled_back=True, msg="boom")
+
+    assert state.stopped() == {"phase": "fix", "reason": "w2: boom"}
+    assert report_of(state)["outcome"]["sentence"] == "Stopped in wave 1: 1 rolled back."
+
+
+def test_a_report_says_what_was_mended_and_that_blockers_are_left():
+    assert report_of(fixed("done"))["outcome"]["status"] != "stopped"
+    assert report_of(fixed("done"))["nodes"]["w2"]["state"] == "changed"
+
+    outcome = report_of(fixed("done", {**BLOCKER, "node": "w1"}))["outcome"]
+    assert (outcome["status"], outcome["phase"]) == ("stopped", "fix")
+    assert outcome["sentence"] == "Not everything could be mended: 1 blocker left."
 
 
 def test_a_reason_from_outside_stops_the_run_in_its_phase():
