@@ -136,6 +136,25 @@ def test_the_probe_changes_nothing(machines: Lab, monkeypatch: pytest.MonkeyPatc
     assert killed.count(True) > len(KILLED_AT) / 2
 
 
+def test_what_the_probe_loads_to_try_it_is_unloaded(machines: Lab):
+    """Nothing of it is left, and what modprobe is told not to load is not there, though its file is."""
+    barred = "/etc/modprobe.d/portcullis-test.conf"
+    machines.ssh(PLAIN, ["sh", "-c", f"echo install ipip /bin/false > {barred}"])
+    inventory = str(machines.inventory_path)
+    before = settled(machines, PLAIN)
+    argv = ["ansible", PLAIN, "-i", inventory, "-m", "portcullis.fleet.node_probe", "-a", "probe_deep=true"]
+    code, output = run_ansible(argv)
+    assert code == 0, output
+    features = json.loads(output.partition("=>")[2])["probe"]["kernel_features"]["features"]
+
+    assert differences(before, state(machines, PLAIN)) == []
+    machines.ssh(PLAIN, ["rm", barred])
+    tried = ("ipvs", "wireguard", "vxlan", "iptables_match.set", "iptables_match.ipvs", "nft.fib", "tc.bpf")
+    assert {name: features[name]["state"] for name in tried} == dict.fromkeys(tried, "works")
+    assert features["ipip"]["state"] == "absent"
+    assert barred in features["ipip"]["evidence"]
+
+
 def test_the_kernel_has_what_container_nodes_lack(machines: Lab):
     modules = machines.ssh(PLAIN, ["sh", "-c", f"for m in {' '.join(MODULES)}; do modprobe $m || echo $m; done"])
     assert modules.stdout == ""
