@@ -23,11 +23,13 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.taints import (
 )
 
 NOT_SELECTED, NOT_TOLERATED, NO_POD, NOT_READY = "not_selected", "not_tolerated", "no_pod", "not_ready"
+# A pod that was there before the taint stays, and no other takes its place.
+NOT_REPLACED = "not_replaced"
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a node has no pod of a DaemonSet that is ready. taints: those that are not tolerated and stay."""
+    """Why a node has no pod of a DaemonSet that is ready, or none later. taints: not tolerated, and they stay."""
 
     kind: str
     taints: tuple[Taint, ...] = ()
@@ -63,7 +65,9 @@ def left_out(daemon_set: Mapping, node: Mapping) -> Gap | None:
 
 
 def gaps(daemon_set: Mapping, nodes: Iterable[Mapping], pods: Iterable[Mapping]) -> dict[str, Gap]:
-    """By node why it has no ready pod of a DaemonSet. Nodes that are not ready themselves or virtual are left out.
+    """By node why it has no ready pod of a DaemonSet, or NOT_REPLACED where it has one that would not come again.
+
+    Nodes that are not ready themselves or virtual are left out.
 
     :param pods: of the DaemonSet, C({node, ready}); while it is updated a node has two.
     """
@@ -73,10 +77,13 @@ def gaps(daemon_set: Mapping, nodes: Iterable[Mapping], pods: Iterable[Mapping])
     found = {}
     for node in nodes:
         name = node["name"]
-        if states.get(name) or is_virtual(node) or not node.get("ready", True):
+        if is_virtual(node) or not node.get("ready", True):
             continue
-        gap = Gap(NOT_READY) if name in states else left_out(daemon_set, node) or Gap(NO_POD)
-        found[name] = gap
+        left = left_out(daemon_set, node)
+        if not states.get(name):
+            found[name] = Gap(NOT_READY) if name in states else left or Gap(NO_POD)
+        elif left and left.kind == NOT_TOLERATED:
+            found[name] = Gap(NOT_REPLACED, left.taints)
     return found
 
 

@@ -40,7 +40,7 @@ DEBUGGER, COLLECTOR = {"debugger"}, {"otel-collector"}
 _OURS = re.compile(r"runtime-enforce(?:r|ment)(?:-\d.*)?")
 _IMAGE = re.compile(r"/runtime-enforce(?:r|ment)/[\w-]+(?::v?(\d[^@]*))?")
 LEARNING = "--learning-namespace-selector"
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+ENDPOINTS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"}
 PLUGIN = "runtime-enforcer-agent"
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 # One page of pods that name a policy shows which nodes have such.
@@ -182,7 +182,7 @@ def _workload(item: dict, pods: list[dict] | None) -> dict:
 
 
 def _agent(item: dict, pods: list[dict] | None) -> dict:
-    """Of the DaemonSet what a clause asks for: rights, place, update, learning and the collector's address."""
+    """Of the DaemonSet what a clause asks for: rights, place, update, learning, and whether it has a collector."""
     spec, containers = pod_spec(item), _containers(item)
     rights = [as_mapping(entry.get("securityContext")) for entry in containers]
     added = {str(name) for each in rights for name in as_list(as_mapping(each.get("capabilities")).get("add"))}
@@ -204,7 +204,9 @@ def _agent(item: dict, pods: list[dict] | None) -> dict:
             "max_unavailable": str(rolling.get("maxUnavailable", "")),
         },
         "learning": _learning(arguments),
-        "endpoint": next((str(entry.get("value") or "") for entry in variables if entry.get("name") == ENDPOINT), ""),
+        "exports": any(
+            entry.get("name") in ENDPOINTS and bool(entry.get("value") or entry.get("valueFrom")) for entry in variables
+        ),
     }
 
 
@@ -232,13 +234,21 @@ def _learning(arguments: list[str]) -> dict | None:
 
 
 def _controller(item: dict, pods: list[dict] | None) -> dict:
+    return {**_workload(item, pods), "replicas": _replicas(item), "spreads": _spreads(item)}
+
+
+def _spreads(item: dict) -> bool:
+    """Whether a rule keeps a Deployment's pods apart; one without a selector, or with others' labels, does nothing."""
     spec = pod_spec(item)
-    terms = as_mapping(as_mapping(spec.get("affinity")).get("podAntiAffinity"))
-    return {
-        **_workload(item, pods),
-        "replicas": _replicas(item),
-        "spreads": any(map(as_list, terms.values())) or bool(as_list(spec.get("topologySpreadConstraints"))),
-    }
+    apart = as_mapping(as_mapping(spec.get("affinity")).get("podAntiAffinity"))
+    preferred = as_list(apart.get("preferredDuringSchedulingIgnoredDuringExecution"))
+    rules = [
+        *as_list(apart.get("requiredDuringSchedulingIgnoredDuringExecution")),
+        *(as_mapping(entry).get("podAffinityTerm") for entry in preferred),
+        *as_list(spec.get("topologySpreadConstraints")),
+    ]
+    selectors = [as_mapping(rule).get("labelSelector") for rule in rules]
+    return any(each is not None and matches_labels(each, _pod_labels(item)) for each in selectors)
 
 
 def _budgets(reader: Reader, controller: dict, namespace: str) -> list[dict] | None:

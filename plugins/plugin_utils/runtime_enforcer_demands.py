@@ -57,8 +57,9 @@ SPREAD = Demand(
     WARNING,
     "Schedule the controller",
     "controller replicas on different nodes",
-    "give controller.affinity a podAntiAffinity over kubernetes.io/hostname (helm upgrade {release} "
-    "kubewarden/runtime-enforcer -n {namespace} --reuse-values -f values.yaml)",
+    "give controller.affinity a podAntiAffinity over kubernetes.io/hostname whose labelSelector matches the "
+    "controller's pods (helm upgrade {release} kubewarden/runtime-enforcer -n {namespace} --reuse-values -f "
+    "values.yaml)",
 )
 CONTROLLER_SIZE = Demand(
     "runtime_enforcer.controller_resources",

@@ -17,6 +17,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.daemon_coverage import (
     NO_POD,
     NOT_READY,
+    NOT_REPLACED,
     NOT_SELECTED,
     NOT_TOLERATED,
     Gap,
@@ -62,7 +63,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer_
 
 # Runtimes that know required plugins. Source: the requirement text.
 REQUIRED_PLUGINS_SINCE = {"containerd": (2, 2), "cri-o": (1, 34)}
-EVERY_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "Exists"}
+EVERY_NAMESPACE = ("kubernetes.io/metadata.name", "Exists")
 PODS_SHOWN = 3
 
 
@@ -145,7 +146,7 @@ def _controller_findings(install: Install, controller: dict) -> Iterator[dict]:
         if len(pods) > 1 and len(places) == 1:
             yield install.found(SPREAD, f"all {len(pods)} pods of {controller['name']} run on node {places.pop()}")
         elif not controller["spreads"]:
-            text = f"{controller['name']} has neither podAntiAffinity nor topologySpreadConstraints"
+            text = f"{controller['name']} has neither podAntiAffinity nor topologySpreadConstraints over its own pods"
             yield install.found(SPREAD, text)
     yield from _size_findings(install, CONTROLLER_SIZE, controller)
 
@@ -265,6 +266,9 @@ def _gap_findings(install: Install, agent: dict) -> Iterator[dict]:
 
 def _gap_finding(install: Install, node: str, gap: Gap) -> dict:
     """A node without a ready agent, and who runs there although they name a policy."""
+    if gap.kind == NOT_REPLACED:
+        text = f"the agent here does not tolerate {', '.join(map(str, gap.taints))}: once it stops, none follows it"
+        return install.found(NODE_NOT_TOLERATED, text, node)
     here = [item for item in install.section["governed"] if item["node"] == node]
     harm = (
         f"; {_some(here)} name a policy and run there without it" if here else ": pods that start there have no policy"
@@ -282,7 +286,9 @@ def _gap_finding(install: Install, node: str, gap: Gap) -> dict:
 def _is_everywhere(selector: dict) -> bool:
     """Whether a selector of namespaces leaves none out: it only asks for the label that every namespace has."""
     expressions = as_list(selector.get("matchExpressions"))
-    return not selector.get("matchLabels") and all(item == EVERY_NAMESPACE for item in expressions)
+    return not selector.get("matchLabels") and all(
+        (item.get("key"), item.get("operator")) == EVERY_NAMESPACE for item in map(as_mapping, expressions)
+    )
 
 
 def _common_findings(install: Install) -> Iterator[dict]:
@@ -295,7 +301,7 @@ def _common_findings(install: Install) -> Iterator[dict]:
     agent = section["agent"]
     if section["collectors"]:
         yield install.found(TELEMETRY, f"the chart's own collector, {section['collectors'][0]}, is a single pod")
-    elif agent and not agent["endpoint"]:
+    elif agent and not agent["exports"]:
         yield install.found(TELEMETRY, "no collector: violations are counted nowhere")
     if section["debuggers"]:
         yield install.found(DEBUGGER, f"Deployment {', '.join(section['debuggers'])} is running")

@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.daemon_coverage import (
     NO_POD,
     NOT_READY,
+    NOT_REPLACED,
     NOT_SELECTED,
     NOT_TOLERATED,
     gaps,
@@ -96,5 +97,7 @@ def test_gaps_of_a_daemon_set():
         "without": NO_POD,
         "tainted": NOT_TOLERATED,
         "windows": NOT_SELECTED,
+        "tolerated once": NOT_REPLACED,
     }
-    assert [str(taint) for taint in found["tainted"].taints] == ["spare:NoSchedule"]
+    for name in ("tainted", "tolerated once"):
+        assert [str(taint) for taint in found[name].taints] == ["spare:NoSchedule"]

@@ -148,6 +148,12 @@ def sizes(part: dict, **limits: str | None) -> None:
             resources[where][key] = value
 
 
+def keep_apart(world: World, selector: dict | None) -> None:
+    """Give the controller this selector of the pods that it keeps away from."""
+    affinity = world.controller["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]["labelSelector"] = selector
+
+
 Change = Callable[[World], object]
 # What is changed, what alone is found, and words of it.
 FAULTS: dict[str, tuple[Change, str, str]] = {
@@ -189,6 +195,19 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
         "controller_not_spread",
         "neither podAntiAffinity",
     ),
+    "what keeps others apart": (
+        lambda w: keep_apart(w, {"matchLabels": labels("operator")}),
+        "controller_not_spread",
+        "over its own pods",
+    ),
+    "what keeps nothing apart": (lambda w: keep_apart(w, None), "controller_not_spread", "over its own pods"),
+    "a constraint without a selector": (
+        lambda w: w.controller["spec"]["template"]["spec"].update(
+            affinity={}, topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname"}]
+        ),
+        "controller_not_spread",
+        "over its own pods",
+    ),
     "a controller without a limit": (
         lambda w: sizes(w.controller, limits_memory=None, requests_memory=None),
         "controller_resources",
@@ -218,6 +237,11 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
         lambda w: (w.agent_spec.pop("tolerations"), replace(w, pods=w.pods[1:])),
         "taint_not_tolerated",
         "control-plane:NoSchedule",
+    ),
+    "a taint that came when the agent was there": (
+        lambda w: w.nodes[1]["taints"].append({"key": "gpu", "effect": "NoSchedule"}),
+        "taint_not_tolerated",
+        "the agent here does not tolerate gpu:NoSchedule: once it stops, none follows it",
     ),
     "a selector": (
         lambda w: (
@@ -298,6 +322,13 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
         "learns_everywhere",
         "every namespace",
     ),
+    "it learns everywhere, with an empty list": (
+        lambda w: w.agent_container.update(
+            args=["--learning-namespace-selector=" + EVERYWHERE.replace("}]", ',"values":[]}]')]
+        ),
+        "learns_everywhere",
+        "every namespace",
+    ),
     "a debugger": (
         lambda w: replace(w, deployments=[other("debugger")]),
         "debugger_on",
@@ -368,8 +399,18 @@ FINE: dict[str, Change] = {
     "a budget in per cent": lambda w: replace(w, budgets=[budget(maxUnavailable="1%")]),
     "one node": lambda w: replace(w, nodes=w.nodes[:1], pods=[w.pods[0], *[pod("controller", "cp1")] * 2]),
     "topologySpreadConstraints": lambda w: w.controller["spec"]["template"]["spec"].update(
-        affinity={}, topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname"}]
+        affinity={},
+        topologySpreadConstraints=[
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels("controller")}}
+        ],
     ),
+    "an address that is kept elsewhere": lambda w: w.agent_container.update(
+        env=[{"name": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]
+    ),
+    "a taint that passes": lambda w: w.nodes[1]["taints"].append(
+        {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
+    ),
+    "a taint that only advises": lambda w: w.nodes[1]["taints"].append({"key": "gpu", "effect": "PreferNoSchedule"}),
     "learning off": lambda w: w.agent_container.update(args=[""]),
     "learning in two words": lambda w: w.agent_container.update(
         args=["--learning-namespace-selector", '{"matchLabels":{"env":"prod"}}']
