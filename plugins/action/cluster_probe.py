@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster, ClusterError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_observations import ENGINES
 
 ARGUMENT_SPEC = {
     "kubeconfig": {"type": "path", "required": True},
     "namespace": {"type": "str", "required": True},
+    "engine": {"type": "str", "choices": list(ENGINES), "default": "native"},
 }
 
 
@@ -24,7 +26,7 @@ class ActionModule(ActionBase):
         arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
         try:
             cluster = Cluster(arguments["kubeconfig"])
-            result.update(changed=False, cluster=cluster.probe(arguments["namespace"]))
+            result.update(changed=False, cluster=cluster.probe(arguments["namespace"], arguments["engine"]))
         except ClusterError as error:
             result.update(failed=True, msg=str(error))
         return result

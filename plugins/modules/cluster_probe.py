@@ -12,7 +12,7 @@ short_description: Read a cluster through its API server, without changing it
 version_added: 0.1.0
 description:
   - Reads the nodes and the version of a cluster, asks by SelfSubjectAccessReview for exactly the rights that a run
-    uses, and by a server-side dry run whether a privileged pod would be admitted in a namespace.
+    uses, and by a server-side dry run whether the engine's agent would be admitted in a namespace.
   - Reads what decides Calico and kube-proxy too, the DaemonSets that run them, the ConfigMaps that these read, Calico's
     settings and pools, the ranges of services, and the C(Network) of OpenShift.
   - Reads where the API servers really listen, network plugins, webhooks and PriorityClasses that could keep the agent
@@ -32,6 +32,12 @@ options:
     description: The namespace whose admission is asked. It need not exist; then nothing is asked.
     type: str
     required: true
+  engine:
+    description: The engine whose agent is tried, privileged or, with V(runtime_enforcer), with the capabilities that it
+      adds.
+    type: str
+    choices: [native, runtime_enforcer, secure_workload]
+    default: native
 extends_documentation_fragment:
   - portcullis.fleet.attributes
   - portcullis.fleet.attributes.read_only
@@ -77,7 +83,7 @@ cluster:
       type: dict
       sample: {"name": "portcullis-system", "exists": false, "terminating": false, "labels": {}}
     admission:
-      description: Whether a privileged pod would be admitted, with the API server's words if not, and whether it was
+      description: Whether such a pod would be admitted, with the API server's words if not, and whether it was
         tried, which a webhook that takes no dry run prevents. Null when that was not asked, since the namespace does
         not exist or the right is missing.
       type: dict
@@ -104,6 +110,11 @@ cluster:
         not there.
       type: dict
       sample: {"daemon_sets": [], "missing_classes": {}}
+    policies:
+      description: Of a namespace that does not exist yet, Kubewarden's policies that are asked about its pods.
+      type: list
+      elements: dict
+      sample: [{"name": "drop-capabilities", "module": "capabilities-psp", "settings": {}, "conditions": false}]
     mesh:
       description: Istio's version, and API servers whose MutatingAdmissionWebhook is switched off. Null where Calico's
         application layer policy is not used.

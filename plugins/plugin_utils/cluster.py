@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 
 import yaml
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.agent_pod import agent_pod
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import read_network
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import Reader, Resource
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY, read_survey
@@ -31,29 +32,6 @@ ACCESS_NEEDED = (
 
 class ClusterError(Exception):
     """The cluster cannot be asked; the message is one line with the remedy."""
-
-
-def privileged_pod(namespace: str) -> dict:
-    """A pod with what an enforcement agent needs and a restrictive admission refuses; only ever sent as a dry run."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "portcullis-admission-", "namespace": namespace},
-        "spec": {
-            "hostPID": True,
-            "restartPolicy": "Never",
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [
-                {
-                    "name": "agent",
-                    "image": "docker.io/library/busybox:1.33",
-                    "securityContext": {"privileged": True, "runAsUser": 0},
-                    "volumeMounts": [{"name": "bpf", "mountPath": "/sys/fs/bpf"}],
-                }
-            ],
-            "volumes": [{"name": "bpf", "hostPath": {"path": "/sys/fs/bpf"}}],
-        },
-    }
 
 
 def node_summary(node: dict) -> dict:
@@ -211,13 +189,13 @@ class Cluster:
             "labels": answer.get("metadata", {}).get("labels") or {},
         }
 
-    def admission(self, namespace: str) -> dict:
-        """Whether a privileged pod would be admitted: C({admitted, tried, message}), by a server-side dry run.
+    def admission(self, namespace: str, engine: str) -> dict:
+        """Whether the engine's agent would be admitted: C({admitted, tried, message}), by a server-side dry run.
 
         tried: false where a webhook takes no dry run, which says nothing of the pod.
         """
         create_pod = self._core.create_namespaced_pod
-        status, answer = self._call(create_pod, namespace, privileged_pod(namespace), dry_run="All")
+        status, answer = self._call(create_pod, namespace, agent_pod(namespace, engine), dry_run="All")
         message = "" if status == 200 else answer.get("message", str(status))
         return {"admitted": status == 200, "tried": NO_DRY_RUN not in message, "message": message}
 
@@ -280,7 +258,7 @@ class Cluster:
             return status, answer["items"] if status == 200 else answer
         return self._pages(method, **options)
 
-    def probe(self, namespace: str) -> dict:
+    def probe(self, namespace: str, engine: str = "native") -> dict:
         """Everything above in one dict; nodes and admission are left empty where the rights for them are missing."""
         version = self.version()
         access = self.access(namespace)
@@ -297,5 +275,5 @@ class Cluster:
         if ("get", "namespaces") in allowed:
             found["namespace"] = self.namespace(namespace)
         if found["namespace"]["exists"] and ("create", "pods") in allowed:
-            found["admission"] = self.admission(namespace)
+            found["admission"] = self.admission(namespace, engine)
         return {**found, **self.survey(reader, found["namespace"], found["network"]["calico"])}

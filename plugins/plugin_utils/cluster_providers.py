@@ -117,7 +117,7 @@ def acting_providers(providers: Iterable[dict], *, calico_policy_only: bool) -> 
 
 
 def provider_findings(
-    providers: list[dict], nodes: Mapping[str, Mapping[str, str]], *, calico_policy_only: bool, engine: str
+    providers: list[dict], nodes: Mapping[str, Mapping[str, str]], *, calico_policy_only: bool, wants_tested: bool
 ) -> Iterator[dict]:
     """Several plugins on the same nodes, and one that Secure Workload's text does not name.
 
@@ -139,7 +139,7 @@ def provider_findings(
         )
         return
     untested = [item for item in acting if item["provider"] not in TESTED]
-    if engine == "secure_workload" and untested:
+    if wants_tested and untested:
         yield finding(
             "network.plugin_untested",
             severity=WARNING,

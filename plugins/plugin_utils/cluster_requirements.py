@@ -161,7 +161,7 @@ def access_findings(access: list[dict]) -> list[dict]:
 
 
 def admission_findings(probe: dict) -> list[dict]:
-    """A namespace that would refuse a privileged pod. Pod Security is mended by the run, any other refusal is not."""
+    """A namespace that would refuse the agent. Pod Security is mended by the run, any other refusal is not."""
     admission = probe["admission"]
     if admission is None or admission["admitted"]:
         return []
@@ -183,10 +183,10 @@ def admission_findings(probe: dict) -> list[dict]:
                 "cluster.admission_unknown",
                 severity=WARNING,
                 requirement="secure-workload/Requirements and Prerequisites",
-                observed=f"namespace {name}: {admission['message']}: whether a privileged pod is admitted is not known",
-                expected="a privileged pod is admitted (server-side dry run)",
+                observed=f"namespace {name}: {admission['message']}: whether the agent is admitted is not known",
+                expected="the agent's pod is admitted (server-side dry run)",
                 remedy="leave out the namespace in that webhook's namespaceSelector, or make sure that it admits "
-                "privileged pods there and waive it: cluster.admission_unknown",
+                "the agent there and waive it: cluster.admission_unknown",
             )
         ]
     by_level, who = refusal.who == "psa", refused_by(refusal)
@@ -196,7 +196,7 @@ def admission_findings(probe: dict) -> list[dict]:
             severity=WARNING if by_level else BLOCKER,
             requirement="secure-workload/Requirements and Prerequisites",
             observed=f"namespace {name}{f', refused by {who}' if who else ''}: {admission['message']}",
-            expected="a privileged pod is admitted (server-side dry run)",
+            expected="the agent's pod is admitted (server-side dry run)",
             remedy="nothing: site.yml labels the namespace (role cluster)" if by_level else remedy_for(refusal, name),
         )
     ]
@@ -208,7 +208,7 @@ def evaluate_cluster(
     """All findings of a cluster probe. Without the right to list nodes the inventory cannot be compared.
 
     :param cluster_hosts: as for match_nodes, each with C(proxy_mode), kube-proxy's live mode there, empty if not known,
-        and C(routes) of its probe, if there are.
+        and if known C(routes) of its probe.
     :param matrix: which versions go together, the collection's own if None.
     """
     found = access_findings(probe["access"]) + admission_findings(probe)

@@ -30,6 +30,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions 
     ipvs_findings,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_webhooks import read_webhooks, webhook_findings
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kubewarden_policies import policy_findings, read_policies
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import Network
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer import read_runtime_enforcer
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer_requirements import (
@@ -40,6 +41,7 @@ EMPTY_SURVEY = {
     "api_server": NO_API_SERVER,
     "providers": [],
     "webhooks": [],
+    "policies": [],
     "agents": {"daemon_sets": [], "missing_classes": {}},
     "mesh": None,
     "runtime_enforcer": [],
@@ -57,6 +59,7 @@ def read_survey(reader: Reader, namespace: dict, calico: list[dict]) -> dict:
         "api_server": read_api_server(reader),
         "providers": read_providers(reader),
         "webhooks": read_webhooks(reader, namespace),
+        "policies": read_policies(reader, namespace),
         "agents": read_agents(reader, namespace["name"]) if namespace["exists"] else EMPTY_SURVEY["agents"],
         "mesh": read_mesh(reader, calico),
         "runtime_enforcer": read_runtime_enforcer(reader, namespace["name"]),
@@ -81,9 +84,11 @@ def survey_findings(
     yield from route_findings(network.pools, routes, network.node_addresses, hosts)
     labels = {node["name"]: node["labels"] for node in probe["nodes"]}
     policy_only = network.install.policy_only
-    yield from provider_findings(probe["providers"], labels, calico_policy_only=policy_only, engine=engine)
+    wants_tested = engine == "secure_workload"
+    yield from provider_findings(probe["providers"], labels, calico_policy_only=policy_only, wants_tested=wants_tested)
     yield from readiness_findings(probe["providers"])
     yield from webhook_findings(probe["webhooks"], probe["admission"])
+    yield from policy_findings(probe["policies"], namespace, engine)
     yield from priority_findings(probe["agents"], namespace)
     yield from coverage_findings(probe["agents"], namespace, probe["nodes"], hosts, engine)
     if engine == "runtime_enforcer":

@@ -45,7 +45,7 @@ def read_webhooks(reader: Reader, namespace: dict) -> list[dict]:
     for resource in CONFIGURATIONS:
         for configuration in reader.list(resource):
             for webhook in map(as_mapping, as_list(configuration.get("webhooks"))):
-                asked = _asked_about(webhook, namespace)
+                asked = asked_about(webhook, namespace)
                 if asked and webhook.get("failurePolicy", "Fail") == "Fail":
                     found.append(_webhook(reader, resource.kind, name_of(configuration), webhook, asked))
     return found
@@ -97,7 +97,7 @@ class _Target(NamedTuple):
     labels: dict[str, str]
 
 
-def _asked_about(webhook: dict, namespace: dict) -> list[str]:
+def asked_about(webhook: dict, namespace: dict) -> list[str]:
     """Of C(pods), C(daemonsets) and C(namespaces) those that the webhook is asked about.
 
     The agent's pods carry no label that a webhook of others wants.

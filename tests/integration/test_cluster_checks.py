@@ -97,7 +97,7 @@ def checks(lab: Lab) -> Iterator[Lab]:
 
 def findings(lab: Lab, engine: str = "native") -> dict[str, dict]:
     """What the checks make of the cluster, by id; the inventory is not looked at."""
-    found = evaluate_cluster(Cluster(str(lab.kubeconfig)).probe(NAMESPACE), {}, engine)
+    found = evaluate_cluster(Cluster(str(lab.kubeconfig)).probe(NAMESPACE, engine), {}, engine)
     return {item["id"]: item for item in found if not item["id"].startswith("inventory.")}
 
 
@@ -109,6 +109,12 @@ def test_who_refuses_the_agent_is_named(checks: Lab):
     assert "refused by psa (restricted:latest)" in found["cluster.admission_refused"]["observed"]
     assert "webhook dead.guard.example, refuses pods" in found["webhook.could_block"]["observed"]
     assert f"its Service {NAMESPACE}/guard does not exist" in found["webhook.could_block"]["observed"]
+
+    fields = found["cluster.admission_refused"]["observed"].partition(": ")[0]
+    of_the_other = findings(checks, "runtime_enforcer")["cluster.admission_refused"]["observed"].partition(": ")[0]
+    assert "privileged" in fields
+    assert "privileged" not in of_the_other
+    assert "capabilities" in of_the_other
 
     apply(checks, namespace("privileged"))
     found = findings(checks)

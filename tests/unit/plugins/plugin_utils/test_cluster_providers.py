@@ -38,7 +38,8 @@ def read(*daemon_sets: dict, **config_maps: dict) -> list[dict]:
 
 def ids(found: list[dict], *, policy_only: bool = False, engine: str = "native") -> list[tuple[str, str]]:
     """Id and severity of what is found."""
-    findings = provider_findings(found, NODES, calico_policy_only=policy_only, engine=engine)
+    wanted = engine == "secure_workload"
+    findings = provider_findings(found, NODES, calico_policy_only=policy_only, wants_tested=wanted)
     return [(item["id"], item["severity"]) for item in findings]
 
 
