@@ -49,7 +49,7 @@ def _of_slices(reader: Reader) -> Iterator[tuple[str, object]]:
     for item in reader.list(ENDPOINT_SLICES, namespace=NAMESPACE, label_selector=label):
         for endpoint in map(as_mapping, as_list(item.get("endpoints"))):
             for address in as_list(endpoint.get("addresses")):
-                yield address, _secure_port(item).get("port")
+                yield str(address), _secure_port(item).get("port")
 
 
 def _of_endpoints(reader: Reader) -> Iterator[tuple[str, object]]:

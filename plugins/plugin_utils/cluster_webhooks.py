@@ -121,13 +121,15 @@ def asked_about(webhook: dict, namespace: dict) -> list[str]:
 
 
 def _rule_matches(rule: dict, target: _Target, *, is_exact: bool) -> bool:
-    groups, operations = as_list(rule.get("apiGroups")), set(as_list(rule.get("operations")))
+    groups, operations, resources = (
+        set(map(str, as_list(rule.get(key)))) for key in ("apiGroups", "operations", "resources")
+    )
     # With Equivalent, the default, a rule for the group that served DaemonSets before counts as well.
     same = {target.group, "extensions"} if target.group and not is_exact else {target.group}
     return (
-        ("*" in groups or bool(same & set(groups)))
+        ("*" in groups or bool(same & groups))
         and ("*" in operations or bool(target.operations & operations))
-        and bool({target.plural, "*", "*/*"} & set(as_list(rule.get("resources"))))
+        and bool({target.plural, "*", "*/*"} & resources)
         and rule.get("scope", "*") in {"*", target.scope}
     )
 
