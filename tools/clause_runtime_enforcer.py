@@ -127,7 +127,7 @@ RUNTIME_ENFORCER_CLAUSES = tuple(
             _RIGHTS,
             "Exclude the Runtime Enforcer namespace from these policies",
             ("cluster.admission_refused", "cluster.policy_refuses"),
-            "asked by a dry run in portcullis_namespace; before that is there only Kubewarden's own policies are judged",
+            "asked by a dry run in portcullis_namespace; before it is there only Kubewarden's policies are judged",
         ),
         (_RIGHTS, "add your own namespace", ("cluster.admission_refused", *_ids("other_namespace"))),
         (
