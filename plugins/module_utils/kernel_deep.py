@@ -7,29 +7,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import time
 
 from .host import read_text, run_command
-from .kernel_evidence import ABSENT, State, module_name, parse_loaded
+from .kernel_evidence import ABSENT, State, parse_loaded
 from .sandbox import close_all_but
 
 # A network namespace that is going away holds its modules for a while.
 UNLOAD_TIMEOUT_S = 10
 UNLOAD_AGAIN_S = 0.1
-DEPENDENCIES = re.compile(r"^(\S+?):(.*)$", re.MULTILINE)
-FILE_NAME = re.compile(r"([^/\s]+)\.ko\S*")
-
-
-def parse_dependencies(text):
-    """C({module: names of all that it needs}) of modules.dep, which lists what is needed by what is needed, too."""
-    found = {}
-    for path, rest in DEPENDENCIES.findall(text):
-        names = [module_name(name) for name in FILE_NAME.findall(path)]
-        if names:
-            found[names[0]] = frozenset(module_name(name) for name in FILE_NAME.findall(rest))
-    return found
 
 
 @contextlib.contextmanager
@@ -38,7 +25,7 @@ def loaded_for_a_while(names, dependencies):
 
     What somebody else uses by then stays. While they are loaded some of them show links on the machine (tunl0, dummy0).
 
-    :param dependencies: of parse_dependencies.
+    :param dependencies: of kernel_evidence.parse_dependencies.
     :returns: C({name: State}) of those that cannot be loaded.
     """
     before = _loaded()

@@ -19,6 +19,7 @@ IN_KERNEL = (BUILTIN, LOADED)
 
 SYMBOL = re.compile(r"^(?:CONFIG_(\w+)=(.)|# CONFIG_(\w+) is not set)", re.MULTILINE)
 MODULE_FILE = re.compile(r"^((?:\S*/)?([^/\s:]+)\.ko[^\s:]*)(?::|$)", re.MULTILINE)
+FILE_NAME = re.compile(r"([^/\s]+)\.ko\S*")
 # Commands of an install line that load nothing.
 # What is loaded by its name, by kube-proxy and iptables. A blacklist stops what the kernel asks for by an alias.
 BY_NAME = frozenset({"ip6_tables", "ip_tables", "ip_vs", "ip_vs_rr"})
@@ -72,6 +73,16 @@ def parse_config(text):
 def parse_module_list(text):
     """C({name: file}) of modules.dep or modules.builtin, compressed or not; files below the directory of the list."""
     return {module_name(name): path for path, name in MODULE_FILE.findall(text)}
+
+
+def parse_dependencies(text):
+    """C({module: all modules that it needs, those that need others first}) of modules.dep."""
+    found = {}
+    for line in text.splitlines():
+        path, _colon, needed = line.partition(":")
+        for name in FILE_NAME.findall(path):
+            found[module_name(name)] = [module_name(other) for other in FILE_NAME.findall(needed)]
+    return found
 
 
 def parse_loaded(text):

@@ -16,7 +16,7 @@ import re
 from shutil import which
 
 from .host import SEARCH_PATH, read_text, read_zipped
-from .kernel_deep import loaded_for_a_while, parse_dependencies
+from .kernel_deep import loaded_for_a_while
 from .kernel_evidence import (
     ABSENT,
     BUILTIN,
@@ -29,6 +29,7 @@ from .kernel_evidence import (
     judge_modules,
     parse_barred,
     parse_config,
+    parse_dependencies,
     parse_loaded,
     parse_module_list,
     with_live,

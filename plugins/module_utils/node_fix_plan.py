@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from .files import read_snapshot
 from .host import read_text
+from .kernel_evidence import parse_dependencies
 from .kernel_features import read_evidence
 from .node_fix_texts import (
     UNMANAGED,
     add_modules,
     add_unmanaged,
-    parse_dependencies,
     set_sysctls,
     sets_unmanaged,
     switch_ufw_off,

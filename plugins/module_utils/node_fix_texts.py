@@ -22,7 +22,6 @@ HEADER = "# Written by portcullis.fleet.node_fix; with state=absent it takes its
 
 _SECTION = re.compile(r"^\s*\[([^\]]+)\]\s*$")
 _UNMANAGED_KEY = re.compile(r"^(\s*unmanaged-devices\s*\+?=\s*)(.*?)(\s*)$")
-_MODULE_FILE = re.compile(r"([^/\s]+)\.ko(?:\.\w+)?")
 
 
 def add_unmanaged(text, wanted, *, extends):
@@ -86,22 +85,6 @@ def set_sysctls(text, values):
 def switch_ufw_off(text):
     """Return ufw.conf as C(ufw disable) leaves it."""
     return re.sub(r"^(\s*ENABLED=)yes\b", r"\g<1>no", text, flags=re.MULTILINE | re.IGNORECASE)
-
-
-def parse_dependencies(text):
-    """Return C({module: the modules that it needs, those that need others first}) of modules.dep."""
-    found = {}
-    for line in text.splitlines():
-        module, separator, needed = line.partition(":")
-        if separator:
-            found[_module_name(module)] = [_module_name(word) for word in needed.split()]
-    return found
-
-
-def _module_name(path):
-    """Return the kernel's name of a module's file."""
-    found = _MODULE_FILE.search(path)
-    return (found.group(1) if found else path).replace("-", "_")
 
 
 def with_line_end(text):

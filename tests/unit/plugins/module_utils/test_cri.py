@@ -206,7 +206,7 @@ def test_large_response_under_flow_control(path):
             body = body[size:]
         peer.send(HEADERS, END_HEADERS | END_STREAM, stream, headers_of({"grpc-status": "0"}))
 
-    with connected(path, script) as client:
+    with connected(path, script, timeout_s=30) as client:
         assert [image["id"] for image in client.images()] == [image["id"] for image in images]
 
 

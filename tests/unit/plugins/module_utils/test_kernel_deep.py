@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.module_utils import kernel_deep, kernel_features
-from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_deep import loaded_for_a_while, parse_dependencies
-from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence import Evidence
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_deep import loaded_for_a_while
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence import Evidence, parse_dependencies
 
 DEPENDENCIES = parse_dependencies(
     """kernel/net/netfilter/xt_set.ko.xz: kernel/net/netfilter/ipset/ip_set.ko.xz kernel/net/netfilter/x_tables.ko.xz
@@ -48,12 +48,6 @@ def kernel(tmp_path, monkeypatch) -> Path:
 
 def loaded(modules: Path) -> set[str]:
     return {line.split()[0] for line in modules.read_text().splitlines()}
-
-
-def test_the_list_names_all_that_a_module_needs():
-    assert DEPENDENCIES["xt_set"] == {"ip_set", "x_tables"}
-    assert DEPENDENCIES["dummy"] == frozenset()
-    assert parse_dependencies("") == {}
 
 
 def test_what_was_loaded_goes_with_what_it_needed_and_what_was_there_stays(kernel):

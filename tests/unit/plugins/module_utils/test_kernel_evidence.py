@@ -14,6 +14,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence i
     loads_none,
     parse_barred,
     parse_config,
+    parse_dependencies,
     parse_loaded,
     parse_module_list,
     with_live,
@@ -222,3 +223,10 @@ def test_a_refusal_does_not_contradict_what_the_kernel_says(known, found, state)
 
     assert features["vxlan"].state == state
     assert "tried" in features["vxlan"].evidence
+
+
+def test_what_a_module_needs_is_read_in_the_order_in_which_it_can_be_unloaded():
+    text = "kernel/net/ipv4/ipip.ko: kernel/net/ipv4/tunnel4.ko kernel/net/ip-tunnel.ko.zst\nkernel/a.ko.xz:\n"
+
+    assert parse_dependencies(text) == {"ipip": ["tunnel4", "ip_tunnel"], "a": []}
+    assert parse_dependencies("") == {}

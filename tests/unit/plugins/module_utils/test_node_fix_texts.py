@@ -10,7 +10,6 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_texts im
     HEADER,
     add_modules,
     add_unmanaged,
-    parse_dependencies,
     set_sysctls,
     sets_unmanaged,
     switch_ufw_off,
@@ -84,12 +83,6 @@ def test_kernel_parameters_get_one_value(text, expected):
 
 def test_ufw_is_switched_off_as_ufw_does_it():
     assert switch_ufw_off("# ENABLED=yes\nENABLED=yes\nLOGLEVEL=low\n") == "# ENABLED=yes\nENABLED=no\nLOGLEVEL=low\n"
-
-
-def test_what_a_module_needs_is_read_in_the_order_in_which_it_can_be_unloaded():
-    text = "kernel/net/ipv4/ipip.ko: kernel/net/ipv4/tunnel4.ko kernel/net/ip-tunnel.ko.zst\nkernel/a.ko.xz:\n"
-
-    assert parse_dependencies(text) == {"ipip": ["tunnel4", "ip_tunnel"], "a": []}
 
 
 def test_what_leads_into_the_chains_of_kube_proxy_and_felix_is_seen_in_each_backend():
