@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -9,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -119,6 +120,20 @@ class Fleet:
     def shell(self, node: str, script: str, *, check: bool = True) -> str:
         """The output of a script on a node."""
         return self.lab.ssh(node, ["sh", "-c", script], check=check).stdout
+
+    @contextlib.contextmanager
+    def altering(self) -> Iterator[tuple[Callable[[str, str, str], None], set[str]]]:
+        """A function that alters a node by a script and notes another that undoes it, and the nodes that it altered."""
+        undone, nodes = [], set()
+
+        def alter(node: str, script: str, undo: str) -> None:
+            undone.append((node, undo))
+            nodes.add(node)
+            self.shell(node, "set -e; " + script)
+
+        yield alter, nodes
+        for node, undo in reversed(undone):
+            self.shell(node, undo)
 
     def on_all(self, work: Callable[[str], str]) -> dict[str, str]:
         """What C(work) gives for each node, done at the same time."""

@@ -18,8 +18,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network impo
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_requirements import flat_findings
 
+from tests.integration.calico import custom, definition, in_cluster
 from tests.integration.fleet import BIN, ROOT, Fleet, Run, run_ansible
-from tests.integration.test_cluster_network import custom, definition, listed
 from tests.integration.test_probe import TRACES
 from tests.lab import Lab
 
@@ -61,28 +61,15 @@ LISTEN_ON_179 = f'python3 -c "{HOLD_179}" >/dev/null 2>&1 </dev/null & echo $! >
 @pytest.fixture
 def calico(lab: Lab) -> Iterator[Lab]:
     """The lab's cluster with the objects of a Calico."""
-    try:
-        lab.kubectl("apply", "-f", "-", stdin=listed(*DEFINITIONS))
-        names = [f"crd/{item['metadata']['name']}" for item in DEFINITIONS]
-        lab.kubectl("wait", "--for=condition=Established", *names, "--timeout=20s")
-        lab.kubectl("apply", "-f", "-", stdin=listed(*OBJECTS))
+    with in_cluster(lab, DEFINITIONS, OBJECTS):
         yield lab
-    finally:
-        lab.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=listed(CALICO_NODE, *DEFINITIONS))
 
 
 @pytest.fixture
 def altered(fleet: Fleet) -> Iterator[Callable[[str, str, str], None]]:
     """Alter a node by a script, and undo it by another afterwards."""
-    undone = []
-
-    def alter(node: str, script: str, undo: str) -> None:
-        undone.append((node, undo))
-        fleet.shell(node, "set -e; " + script)
-
-    yield alter
-    for node, undo in reversed(undone):
-        fleet.shell(node, undo)
+    with fleet.altering() as (alter, _nodes):
+        yield alter
 
 
 def rule(table: str, chain: str, words: str) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 
@@ -10,29 +9,9 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_requirements import evaluate_cluster
 
+from tests.integration.calico import custom, definition, in_cluster
 from tests.integration.fleet import NAMESPACE, Fleet
 from tests.lab import Lab
-
-GROUP = "crd.projectcalico.org"
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def definition(plural: str, kind: str) -> dict:
-    """The CustomResourceDefinition of one of Calico's kinds, without its schema."""
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Cluster", "names": names, "versions": [version]},
-    }
-
-
-def custom(kind: str, name: str, **spec: object) -> dict:
-    """An object of Calico."""
-    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
 
 DEFINITIONS = [definition("felixconfigurations", "FelixConfiguration"), definition("ippools", "IPPool")]
 LABELS = {"k8s-app": "calico-node"}
@@ -61,22 +40,11 @@ OBJECTS = [
 ]
 
 
-def listed(*items: dict) -> str:
-    """Objects as one text for kubectl."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
-
-
 @pytest.fixture
 def calico(lab: Lab) -> Iterator[Lab]:
     """The lab's cluster with the objects of a Calico that runs nowhere."""
-    try:
-        lab.kubectl("apply", "-f", "-", stdin=listed(*DEFINITIONS))
-        names = [f"crd/{item['metadata']['name']}" for item in DEFINITIONS]
-        lab.kubectl("wait", "--for=condition=Established", *names, "--timeout=20s")
-        lab.kubectl("apply", "-f", "-", stdin=listed(*OBJECTS))
+    with in_cluster(lab, DEFINITIONS, OBJECTS):
         yield lab
-    finally:
-        lab.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=listed(CALICO_NODE, *DEFINITIONS))
 
 
 def findings(lab: Lab) -> dict[str, dict]:

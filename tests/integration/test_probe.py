@@ -38,16 +38,9 @@ def findings(fleet: Fleet, node: str, *arguments: str, config_path: str = "") ->
 @pytest.fixture
 def broken(fleet: Fleet) -> Iterator[Callable[[str, str, str], None]]:
     """Break a node by a script, and mend it by another afterwards."""
-    mends = []
-
-    def break_node(node: str, script: str, mend: str) -> None:
-        mends.append((node, mend))
-        fleet.shell(node, "set -e; " + script)
-
-    yield break_node
-    for node, mend in reversed(mends):
-        fleet.shell(node, mend)
-    for node in {node for node, _mend in mends}:
+    with fleet.altering() as (alter, nodes):
+        yield alter
+    for node in nodes:
         wait_until_serving(fleet, node)
 
 
