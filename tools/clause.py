@@ -10,7 +10,7 @@ CALICO = "calico"
 SECURE_WORKLOAD = "secure-workload"
 RUNTIME_ENFORCER = "runtime-enforcer"
 
-WINDOWS_NOT_YET = "not checked yet: node_probe reads Linux nodes only"
+WINDOWS_FILES = "a Windows node's files are not read; what the API server says of the node is judged"
 NO_DEMAND = "demands nothing of a node or cluster: "
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tools.clause import CALICO, NO_DEMAND, SECURE_WORKLOAD, WINDOWS_NOT_YET, Clause
+from tools.clause import CALICO, NO_DEMAND, SECURE_WORKLOAD, Clause
 
 _EXAMPLE, _ADVICE = NO_DEMAND + "one of several ways", NO_DEMAND + "advice on what to install"
 _LIST = NO_DEMAND + "it opens a list whose items are clauses of their own"
@@ -53,7 +53,7 @@ REMARKS = (
     *(
         Clause(SECURE_WORKLOAD, *row)
         for row in (
-            (_PREREQUISITES, "Supported Windows worker node container runtime", (), WINDOWS_NOT_YET),
+            (_PREREQUISITES, "Supported Windows worker node container runtime", ("windows.runtime",)),
             (_PREREQUISITES, "Remove configurations under registry.mirrors", ("containerd.mirrors_present",)),
             (
                 _PREREQUISITES,
@@ -63,8 +63,7 @@ REMARKS = (
             (
                 _PREREQUISITES,
                 "The image mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0",
-                (),
-                WINDOWS_NOT_YET,
+                ("windows.image_missing",),
             ),
             (
                 _PREREQUISITES,
@@ -78,10 +77,10 @@ REMARKS = (
                 (),
                 NO_DEMAND + "it concerns an agent that is taken away",
             ),
-            (_PREREQUISITES, "Supported on:", (), WINDOWS_NOT_YET),
-            (_PREREQUISITES, "Microsoft Windows Server 2022", (), WINDOWS_NOT_YET),
-            (_PREREQUISITES, "Windows Server 2019", (), WINDOWS_NOT_YET),
-            (_PREREQUISITES, "Kubernetes 1.27 and later", (), WINDOWS_NOT_YET),
+            (_PREREQUISITES, "Supported on:", (), _LIST),
+            (_PREREQUISITES, "Microsoft Windows Server 2022", ("windows.build",)),
+            (_PREREQUISITES, "Windows Server 2019", ("windows.build",)),
+            (_PREREQUISITES, "Kubernetes 1.27 and later", ("windows.kubernetes",)),
             (_ENFORCEMENT, "any installed CNI plug-in must", (), _LIST),
             (
                 _ENFORCEMENT,

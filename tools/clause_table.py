@@ -7,7 +7,7 @@ The texts are not part of the collection; a clause is named by document and head
 
 from __future__ import annotations
 
-from tools.clause import CALICO, NO_DEMAND, SECURE_WORKLOAD, WINDOWS_NOT_YET, Clause
+from tools.clause import CALICO, NO_DEMAND, SECURE_WORKLOAD, WINDOWS_FILES, Clause
 from tools.clause_remarks import REMARKS
 from tools.clause_runtime_enforcer import RUNTIME_ENFORCER_CLAUSES
 
@@ -233,7 +233,7 @@ SECURE_WORKLOAD_CLAUSES = (
         ("coverage.node_not_reached",),
         "before the agent is there nothing is judged: whether nodes with taints shall have it is the user's choice",
     ),
-    Clause(SECURE_WORKLOAD, _PREREQUISITES, "For Windows worker nodes", (), WINDOWS_NOT_YET),
+    Clause(SECURE_WORKLOAD, _PREREQUISITES, "For Windows worker nodes", ("windows.not_covered",), WINDOWS_FILES),
     Clause(
         SECURE_WORKLOAD,
         _ENFORCEMENT,

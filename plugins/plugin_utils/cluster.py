@@ -15,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects i
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import Reader, Resource
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY, read_survey
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.windows_requirements import is_windows, windows_summary
 
 REQUEST_TIMEOUT_S = 15
 PAGE = 500
@@ -38,7 +39,7 @@ def node_summary(node: dict) -> dict:
     """What the checks use of a Node object."""
     status, info = node["status"], node["status"].get("nodeInfo", {})
     conditions = {item["type"]: item["status"] for item in status.get("conditions", [])}
-    return {
+    summary = {
         "name": node["metadata"]["name"],
         "labels": node["metadata"].get("labels") or {},
         "addresses": sorted({item["address"] for item in status.get("addresses", [])}),
@@ -48,6 +49,7 @@ def node_summary(node: dict) -> dict:
         "runtime": info.get("containerRuntimeVersion", ""),
         "taints": node["spec"].get("taints", []),
     }
+    return {**summary, "windows": windows_summary(node)} if is_windows(summary) else summary
 
 
 def current_user(path: str) -> dict:

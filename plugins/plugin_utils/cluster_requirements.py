@@ -14,6 +14,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey im
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import Matrix, read_matrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_findings, network_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import probe_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.windows_requirements import is_windows, windows_findings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,8 @@ def inventory_findings(cluster_hosts: dict[str, dict], nodes: list[dict]) -> lis
     A host that was not read (limit, no answer) and whose inventory name is no node's may be any node that is left.
     """
     matched = match_nodes(cluster_hosts, nodes)
-    missing = [node["name"] for node in nodes if node["name"] not in matched.values()]
+    # Hosts are Linux; windows_findings tells of the others.
+    missing = [node["name"] for node in nodes if node["name"] not in matched.values() and not is_windows(node)]
     unmatched = [name for name in cluster_hosts if name not in matched]
     unread = [name for name in unmatched if not cluster_hosts[name]["read"]]
     found = [NOT_IN_CLUSTER.found(name) for name in unmatched if name not in unread]
@@ -215,6 +217,7 @@ def evaluate_cluster(
     may_list = any(item["allowed"] for item in probe["access"] if item["resource"] == "nodes")
     if may_list:
         found += inventory_findings(cluster_hosts, probe["nodes"])
+        found += windows_findings(probe["nodes"], engine)
     network = network_of(probe)
     if network:
         hosts = {node: host for host, node in match_nodes(cluster_hosts, probe["nodes"]).items()}
