@@ -168,10 +168,16 @@ def read_kubelet(pid, root="/"):
 
 
 def scalars(text):
-    """Return the wanted keys of a KubeletConfiguration, in YAML or JSON, that stand at its top."""
+    """Return the wanted keys of a KubeletConfiguration, in YAML or JSON, that stand at its top, as text."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if isinstance(content, dict):
+        return {key: str(content[key]).lower() for key in KUBELET_KEYS if content.get(key) not in (None, "")}
     found = {}
     for key in KUBELET_KEYS:
-        match = re.search(rf"""^(?:\s*\{{?\s*)["']?{key}["']?\s*:\s*["']?([\w-]+)""", text, re.MULTILINE)
+        match = re.search(rf"""(?:^|[{{,])\s*["']?{key}["']?\s*:\s*["']?([\w-]+)""", text, re.MULTILINE)
         if match:
             found[key] = match.group(1)
     return found

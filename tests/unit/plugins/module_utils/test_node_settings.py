@@ -95,6 +95,12 @@ def test_only_what_concerns_devices_leaves_the_node(text, expected):
             {"cgroupDriver": "systemd", "failCgroupV1": "false"},
         ),
         ('{"kind": "KubeletConfiguration",\n  "cgroupDriver": "cgroupfs"}', {"cgroupDriver": "cgroupfs"}),
+        (
+            '{"kind":"KubeletConfiguration","failCgroupV1":false,"cgroupDriver":"systemd"}',
+            {"cgroupDriver": "systemd", "failCgroupV1": "false"},
+        ),
+        ('{"cgroupDriver": null, "x": {"failCgroupV1": false}}', {}),
+        ("{kind: KubeletConfiguration, cgroupDriver: systemd}", {"cgroupDriver": "systemd"}),
         ("# cgroupDriver: systemd\n", {}),
         ("cgroupDriver: 'systemd' # as containerd\n", {"cgroupDriver": "systemd"}),
         ("", {}),
