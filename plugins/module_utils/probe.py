@@ -15,6 +15,7 @@ import errno
 import http.client
 import os
 import platform
+import re
 import socket
 import sys
 import time
@@ -218,6 +219,8 @@ def probe_packet_filters(units):
 def probe_kube_proxy():
     """The live mode as kube-proxy itself says it: C({mode, error}). The ConfigMap says only what is wanted."""
     status, body = http_get(*KUBE_PROXY_MODE)
+    if status == 200 and not re.fullmatch(r"[a-z]+", body):  # something else listens there
+        return {"mode": "", "error": f"an answer that is no mode: {body[:40]!r}"}
     return {"mode": body, "error": ""} if status == 200 else {"mode": "", "error": body}
 
 

@@ -253,10 +253,10 @@ def kube_proxy(monkeypatch):
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            known = self.path == "/proxyMode"
-            self.send_response(200 if known else 404)
+            pages = {"/proxyMode": b"nftables", "/": b"<!doctype html>"}
+            self.send_response(200 if self.path in pages else 404)
             self.end_headers()
-            self.wfile.write(b"nftables" if known else b"404 page not found")
+            self.wfile.write(pages.get(self.path, b"404 page not found"))
 
         def log_message(self, format, *args):
             """Say nothing."""
@@ -280,6 +280,13 @@ def test_any_other_answer_is_no_mode(kube_proxy, monkeypatch):
     monkeypatch.setattr(probe, "KUBE_PROXY_MODE", (kube_proxy, "/healthz"))
 
     assert probe.probe_kube_proxy() == {"mode": "", "error": "404 page not found"}
+
+
+def test_what_another_program_answers_is_no_mode(kube_proxy, monkeypatch):
+    monkeypatch.setattr(probe, "KUBE_PROXY_MODE", (kube_proxy, "/"))
+
+    found = probe.probe_kube_proxy()
+    assert (found["mode"], found["error"]) == ("", "an answer that is no mode: '<!doctype html>'")
 
 
 def test_a_port_where_nobody_listens_gives_the_reason(kube_proxy, monkeypatch):
