@@ -24,6 +24,7 @@ class Pool:
     """An IP pool. source: object, installation (the operator reverts edits of the object) or environment.
 
     blocks: how many nodes can have addresses of their own from it, since each needs a block.
+    for_pods: whether pods or tunnels of nodes get its addresses; those of load balancers may lie in the nodes' network.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Pool:
     source: str
     block_size: int
     blocks: int
+    for_pods: bool = True
 
 
 def read_pools(
@@ -69,7 +71,10 @@ def _pool(item: dict, source: str) -> Pool:
     network = ipaddress.ip_network(str(item.get("cidr", "")), strict=False)
     block = item.get("blockSize")
     size = block if isinstance(block, int) and block >= network.prefixlen else _BLOCK_SIZE[network.version]
-    return Pool(str(item.get("name") or ""), str(network), source, size, 1 << max(0, size - network.prefixlen))
+    uses = as_list(item.get("allowedUses"))
+    for_pods = not uses or bool({"Workload", "Tunnel"} & set(map(str, uses)))
+    blocks = 1 << max(0, size - network.prefixlen)
+    return Pool(str(item.get("name") or ""), str(network), source, size, blocks, for_pods)
 
 
 def encapsulations(documents: Iterable[dict]) -> frozenset[str]:

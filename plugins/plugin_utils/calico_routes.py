@@ -24,15 +24,15 @@ ELSEWHERE = (
 )
 
 
-def foreign_routes(pool: Pool, routes: Iterable[Mapping], node_addresses: Iterable[str]) -> list[Mapping]:
+def foreign_routes(pool: Pool, routes: Iterable[Mapping], node_addresses: frozenset[str]) -> list[Mapping]:
     """The routes of a node, as its probe has them, that are not Calico's and take addresses of a pool.
 
     :param node_addresses: of all nodes; what is routed to one of them, is routed there for Calico.
     """
-    return [item for item in routes if not _is_calicos(item, set(node_addresses)) and _takes(item, pool)]
+    return [item for item in routes if not _is_calicos(item, node_addresses) and _takes(item, pool)]
 
 
-def _is_calicos(route: Mapping, node_addresses: set[str]) -> bool:
+def _is_calicos(route: Mapping, node_addresses: frozenset[str]) -> bool:
     return (
         route["protocol"] in {BIRD, FELIX}
         or CALICO_INTERFACES.match(route["interface"]) is not None
@@ -55,14 +55,15 @@ def route_findings(
 ) -> Iterator[dict]:
     """Routes by node that take addresses of pools.
 
-    A pool that holds addresses of nodes is found as that.
+    A pool that holds addresses of nodes is found as that; one for load balancers may lie in the nodes' network.
 
     :param routes: C(routes) of the probe by node, None where it was not read. :param hosts: inventory names by node.
     """
-    clear = [pool for pool in pools if not _holds(pool, node_addresses)]
+    clear = [pool for pool in pools if pool.for_pods and not _holds(pool, node_addresses)]
+    known = frozenset(node_addresses)
     for node, read in routes.items():
         for pool in clear if read else ():
-            taken = foreign_routes(pool, read["routes"], node_addresses)
+            taken = foreign_routes(pool, read["routes"], known)
             if taken:
                 texts = [f"{item['destination']} {_way(item)}" for item in taken]
                 observed = f"pool {pool.name} {pool.cidr} has routes of others: {', '.join(texts)}"

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_pools import Pool
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_pools import Pool, read_pools
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_routes import route_findings
 
 POOLS = [Pool("p", "192.168.0.0/16", "object", 26, 1024), Pool("six", "fd00:10::/64", "object", 122, 1)]
@@ -83,6 +83,22 @@ def test_the_routes_of_a_node_are_one_finding_by_pool():
 
 def test_a_pool_that_holds_addresses_of_nodes_is_found_as_that():
     assert found(route("192.168.1.0/24", protocol=2), addresses=("192.168.1.7",)) == []
+
+
+def test_a_pool_of_load_balancers_may_lie_in_the_nodes_network():
+    item = {
+        "apiVersion": "crd.projectcalico.org/v1",
+        "kind": "IPPool",
+        "metadata": {"name": "lb"},
+        "spec": {"cidr": "10.0.0.224/28", "allowedUses": ["LoadBalancer"]},
+    }
+    near = {"w1": {"routes": [route("10.0.0.0/24", protocol=2)], "error": ""}}
+
+    pools, _notes = read_pools([item], {}, {})
+    assert list(route_findings(pools, near, ["10.0.0.1"], {})) == []
+    item["spec"]["allowedUses"] = ["LoadBalancer", "Workload"]
+    pools, _notes = read_pools([item], {}, {})
+    assert len(list(route_findings(pools, near, ["10.0.0.1"], {}))) == 1
 
 
 def test_routes_that_are_not_seen_are_said():
