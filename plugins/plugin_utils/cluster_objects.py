@@ -33,6 +33,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import 
 STATIC_PODS = 50
 STATIC_POD_LABELS = ("component=kube-proxy", "k8s-app=kube-proxy")
 KEPT_VARIABLE = re.compile(r"FELIX_|CALICO_|IP(?:_|6|$)|DATASTORE_TYPE$|ETCD_ENDPOINTS$", re.IGNORECASE)
+# libcalico takes its credentials from CALICO_ETCD_PASSWORD, CALICO_ETCD_KEY and the like, too.
+SECRET_VARIABLE = re.compile(r"PASSWORD|TOKEN|SECRET|INLINE|_KEY$", re.IGNORECASE)
 # A name and password in an address.
 USER_INFO = re.compile(r"(?<=//)[^/@,\s]*@")
 CNI_CONFIG = "cni_network_config"
@@ -52,7 +54,7 @@ OPENSHIFT_NETWORKS = Resource(
 CALICO_GROUPS = (("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3"))
 CALICO_KINDS = (
     ("felixconfigurations", "FelixConfiguration", ()),
-    ("ippools", "IPPool", ("cidr", "blockSize", "disabled", "nodeSelector", "ipipMode", "vxlanMode")),
+    ("ippools", "IPPool", ("cidr", "blockSize", "disabled", "nodeSelector", "ipipMode", "vxlanMode", "allowedUses")),
     ("clusterinformations", "ClusterInformation", ("calicoVersion",)),
 )
 
@@ -133,7 +135,8 @@ def _volume(item: dict) -> dict:
 
 
 def _container(item: dict) -> dict:
-    words = {key: as_list(item.get(key)) for key in ("command", "args")} if _is_kube_proxy(item) else {}
+    keys = ("command", "args") if _is_kube_proxy(item) else ()
+    words = {key: [USER_INFO.sub("", str(word)) for word in as_list(item.get(key))] for key in keys}
     mounts = [{key: each.get(key) for key in ("name", "mountPath")} for each in as_list(item.get("volumeMounts"))]
     return {
         "name": item.get("name"),
@@ -153,7 +156,7 @@ def _variable(entry: dict) -> dict:
     """A variable; of one that comes from elsewhere than a ConfigMap only that it does."""
     source = as_mapping(entry.get("valueFrom"))
     if not source:
-        return {"name": entry["name"], "value": USER_INFO.sub("", str(entry.get("value") or ""))}
+        return {"name": entry["name"], "value": _shown(entry["name"], str(entry.get("value") or ""))}
     return {
         "name": entry["name"],
         "valueFrom": {key: value if key == "configMapKeyRef" else {} for key, value in source.items()},
@@ -217,12 +220,19 @@ def _variables_config_maps(reader: Reader, workloads: list[dict]) -> Iterator[di
         found = reader.one(CONFIG_MAPS, name, namespace)
         if len(reader.unseen) == status:
             data = {
-                key: _host_local(text) if key == CNI_CONFIG else USER_INFO.sub("", str(text))
+                key: _shown(key, str(text))
                 for key, text in as_mapping(found.get("data")).items()
                 if key in keys or KEPT_VARIABLE.match(key)
             }
             named = {"name": name, "namespace": namespace}
             yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data}
+
+
+def _shown(name: str, text: str) -> str:
+    """What of a value may leave the cluster."""
+    if name.lower() == CNI_CONFIG:
+        return _host_local(text)
+    return "" if SECRET_VARIABLE.search(name) else USER_INFO.sub("", text)
 
 
 def _host_local(text: str) -> str:

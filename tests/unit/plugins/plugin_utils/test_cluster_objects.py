@@ -55,6 +55,10 @@ CALICO = daemon_set(
                 "valueFrom": {"configMapKeyRef": {"name": "conf", "key": "every"}},
             },
             {"name": "FELIX_ETCDPASSWORD", "valueFrom": {"secretKeyRef": {"name": HIDDEN, "key": HIDDEN}}},
+            {"name": "CALICO_ETCD_PASSWORD", "value": HIDDEN},
+            {"name": "CALICO_ETCD_KEY", "value": HIDDEN},
+            {"name": "CALICO_K8S_API_TOKEN", "value": HIDDEN},
+            {"name": "CNI_NETWORK_CONFIG", "value": f'{{"policy": {{"k8s_auth_token": "{HIDDEN}"}}}}'},
             {"name": "CALICO_IPV4POOL_CIDR", "value": "10.1.0.0/16"},
             {"name": "IP", "value": "autodetect"},
             {"name": "PASSWORD", "value": HIDDEN},
@@ -75,7 +79,10 @@ CALICO = daemon_set(
 )
 PROXY = daemon_set(
     "kube-proxy",
-    {"name": "kube-proxy", "command": ["kube-proxy", "--config=/var/lib/kube-proxy/config.conf"]},
+    {
+        "name": "kube-proxy",
+        "command": ["kube-proxy", "--config=/var/lib/kube-proxy/config.conf", f"--master=https://me:{HIDDEN}@10.0.0.1"],
+    },
     volumes=[{"name": "kube-proxy", "configMap": {"name": "kube-proxy"}}],
 )
 WINDOWS = daemon_set(
