@@ -24,6 +24,8 @@ TIMEOUT_S = 5
 MOST = 1000
 # Routes of this prefix are those of pods on the node: one each, and no network of others.
 POD_INTERFACES = ("cali", "veth", "lxc")
+# Made by BIRD and by Felix: one for each block of the other nodes, which are thousands in a large cluster.
+CALICO_PROTOCOLS = (12, 80)
 
 
 def parse_routes(data, names):
@@ -89,8 +91,17 @@ def _dump(family, names):
     return found
 
 
+def others(routes):
+    """Those that neither lead to one pod nor were made by Calico."""
+    return [
+        item
+        for item in routes
+        if not item["interface"].startswith(POD_INTERFACES) and item["protocol"] not in CALICO_PROTOCOLS
+    ]
+
+
 def read_routes():
-    """Routes that lead somewhere else than to one pod of this node: C({routes, error}).
+    """Routes that are not Calico's and lead somewhere else than to one pod of this node: C({routes, error}).
 
     C(error) says why the kernel does not tell, or that more than MOST are cut off.
     """
@@ -99,6 +110,6 @@ def read_routes():
         routes = _dump(socket.AF_INET, names) + _dump(socket.AF_INET6, names)
     except (OSError, struct.error) as error:
         return {"routes": [], "error": f"netlink: {error}"}
-    routes = [item for item in routes if not item["interface"].startswith(POD_INTERFACES)]
+    routes = others(routes)
     cut = f"{len(routes)} routes, the first {MOST} kept" if len(routes) > MOST else ""
     return {"routes": routes[:MOST], "error": cut}

@@ -93,7 +93,8 @@ probe:
       sample: {"saves": ["eJwDAAAAAAE="], "nft_json": [], "ip_rules": [], "programs": ["kubelet"], "unseen": ""}
     routes:
       description: The routes of the main table that lead to networks, with the protocol number of who made each.
-        Default routes, blackholes and pods of this node are left out. C(error) says what is not there.
+        Default routes, blackholes, pods of this node and routes that Calico made are left out. C(error) says what is
+        not there.
       type: dict
       sample: {"routes": [{"destination": "10.0.0.0/24", "interface": "eth0", "protocol": 2}], "error": ""}
     kube_proxy:

@@ -8,7 +8,7 @@ import socket
 import struct
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils.routes import parse_routes, read_routes
+from ansible_collections.portcullis.fleet.plugins.module_utils.routes import others, parse_routes, read_routes
 
 NAMES = {3: "eth0"}
 
@@ -65,6 +65,13 @@ def test_the_end_of_a_dump_is_seen():
 def test_an_answer_that_is_none_is_an_error(data):
     with pytest.raises(OSError):
         parse_routes(data, NAMES)
+
+
+def test_calicos_routes_do_not_crowd_out_the_others():
+    data = route("10.1.0.0", 26, protocol=12) + route("10.1.0.64", 26, protocol=80) + route("10.2.0.0", 16, protocol=2)
+
+    assert [item["destination"] for item in others(parse_routes(data, NAMES)[0])] == ["10.2.0.0/16"]
+    assert others(parse_routes(data, {3: "cali0123"})[0]) == []
 
 
 def test_the_kernel_of_this_machine_answers():
