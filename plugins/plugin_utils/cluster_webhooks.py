@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import (
     ENDPOINT_SLICES,
+    ENDPOINTS,
     SERVICE_OF_SLICE,
     SERVICES,
     Reader,
@@ -74,6 +75,10 @@ def service_state(reader: Reader, namespace: str, name: str) -> str:
     if any(as_mapping(item.get("conditions")).get("ready") is not False for item in endpoints):
         return "ready"
     service = reader.one(SERVICES, name, namespace)
+    # Before Kubernetes 1.21 there may be no slices.
+    subsets = as_list(reader.one(ENDPOINTS, name, namespace).get("subsets")) if service and not slices else []
+    if any(as_list(as_mapping(item).get("addresses")) for item in subsets):
+        return "ready"
     if ENDPOINT_SLICES.plural in reader.unseen or len(reader.unseen) > known:
         return "unknown"
     if not service:

@@ -29,7 +29,12 @@ def webhook(*rules: dict, **changes: object) -> dict:
 
 
 def read(
-    item: dict, *, namespace: dict = NAMESPACE, slices: object = NOT_READY, service: object = SERVICE
+    item: dict,
+    *,
+    namespace: dict = NAMESPACE,
+    slices: object = NOT_READY,
+    service: object = SERVICE,
+    endpoints: dict | None = None,
 ) -> list[dict]:
     """What is read of a cluster with this one webhook; slices and service may be a refusal."""
     refused = (403, {"message": "forbidden"})
@@ -41,7 +46,9 @@ def read(
             return 200, [{"metadata": {"name": "guard"}, "webhooks": [item]}]
         return 200, [{"metadata": {"name": "empty"}, "webhooks": None}]
 
-    def get(_resource, _name, _namespace):
+    def get(resource, _name, _namespace):
+        if resource.plural == "endpoints":
+            return (200, endpoints) if endpoints else (404, {})
         return (404, {}) if service is None else (200, service)
 
     return read_webhooks(Reader(get, list_all), namespace)
@@ -117,6 +124,15 @@ def test_a_namespace_that_is_not_there_yet_has_the_labels_that_the_run_gives_it(
 )
 def test_a_webhook_is_dead_when_its_service_has_nobody(slices, service, expected):
     assert ids(read(webhook(), slices=slices, service=service)) == expected
+
+
+def test_a_cluster_of_before_slices_says_who_serves_by_endpoints():
+    serving = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 443}]}]}
+    waiting = {"subsets": [{"notReadyAddresses": [{"ip": "192.0.2.1"}]}]}
+
+    assert ids(read(webhook(), slices=[], endpoints=serving)) == []
+    assert ids(read(webhook(), slices=[], endpoints=waiting)) == BLOCKED
+    assert ids(read(webhook(), slices=NOT_READY, endpoints=serving)) == BLOCKED
 
 
 def test_a_pod_that_was_admitted_has_passed_what_asks_about_pods():
