@@ -75,10 +75,8 @@ def with_cluster(
     network = network_requirements.network_of(cluster)
     if network is None:
         return known
-    return [
-        dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, "")), proxy_mode=network.proxy.mode)
-        for node in known
-    ]
+    proxy = {"proxy_mode": network.proxy.mode, "proxy_replaced": network.replaces_proxy}
+    return [dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, "")), **proxy) for node in known]
 
 
 def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:

@@ -32,6 +32,8 @@ INT32_SINCE = (1, 36)
 # Where pods have their addresses from elsewhere (calico_install's notes), pools decide nothing.
 NO_POOLS = {"calico.host_local", "calico.policy_only"}
 ADDRESSES_SHOWN = 3
+# Network plugins that can do what kube-proxy does; so can Felix's eBPF dataplane.
+PROXIES_OF_THEIR_OWN = {"antrea", "cilium", "kube-router", "ovn-kubernetes"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Network:
         self.service_ranges: list[str] = read["service_ranges"]
         self.unseen: dict[str, str] = read["unseen"]
         self.nodes = {item["name"]: item for item in probe["nodes"]}
+        self.providers: set[str] = {item["provider"] for item in probe.get("providers", [])}
         kubernetes = parse_version(probe["kubernetes"])
         self.fits_int32 = kubernetes is None or kubernetes >= INT32_SINCE
 
@@ -86,6 +89,15 @@ class Network:
         """The addresses of all nodes."""
         found = {item for node in self.nodes.values() for item in node["addresses"]}
         return sorted(text for text in found if _is_range(text))
+
+    @functools.cached_property
+    def replaces_proxy(self) -> bool:
+        """Whether the cluster has no kube-proxy, all that tells of one was read, and something can stand in for it."""
+        if self.unseen or (self.proxy.found and self.proxy.runs):
+            return False
+        if self.has_calico and self.install.effective().value("bpfEnabled") is True:
+            return True
+        return bool(self.providers & PROXIES_OF_THEIR_OWN)
 
     def calico_on(self, node: str) -> Calico | None:
         """What is known of Felix on a node, None where it does not run."""

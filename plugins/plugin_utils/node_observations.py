@@ -11,6 +11,7 @@ import dataclasses
 import re
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import unpacked
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_kube_proxy import proxy_conflicts
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_gate import judge_restart
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_judge import Judged, judge_packet_filters
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known, felix_of
@@ -83,6 +84,8 @@ class Node:
     calico: Calico | None = None
     # kube-proxy's mode as the cluster configures it, empty where that is not known.
     proxy_mode: str = ""
+    # Whether the cluster has none, since the network plugin takes its place.
+    proxy_replaced: bool = False
     # As the cluster knows it, such as v1.34.4; empty where it does not.
     kubelet_version: str = ""
 
@@ -273,7 +276,15 @@ def packet_filter_findings(node: Node) -> list[dict]:
     reserved = {SECURE_WORKLOAD: SECURE_WORKLOAD_BITS} if node.wanted.engine == "secure_workload" else {}
     fits_int32 = node.calico.fits_int32 if node.calico else True
     found = judge_packet_filters(Judged(filters, known, reserved, fits_int32))
-    return [{**item, "node": node.name} for item in found]
+    # The settings that make it so are a finding of the cluster's.
+    told = "packet_filter.backends_differ" if _modes_conflict(node, proxy_mode) else ""
+    return [{**item, "node": node.name} for item in found if item["id"] != told]
+
+
+def _modes_conflict(node: Node, proxy_mode: str) -> bool:
+    """Whether Felix's configuration and kube-proxy's mode want two backends."""
+    conflicts = proxy_conflicts(node.calico.version, node.calico.config, proxy_mode) if node.calico else {}
+    return not {"calico.nftables_mode", "calico.nftables_version"}.isdisjoint(conflicts)
 
 
 def _felix(node: Node, filters: PacketFilters, proxy_mode: str) -> Felix:
@@ -303,7 +314,8 @@ def kubelet_down(node: Node) -> str | None:
 def kube_proxy_unknown(node: Node) -> str | None:
     """A node of the cluster whose live kube-proxy mode cannot be read."""
     proxy = node.probe["kube_proxy"]
-    return f"no answer: {proxy['error']}" if node.in_cluster and not proxy["mode"] else None
+    is_expected = node.in_cluster and not node.proxy_replaced
+    return f"no answer: {proxy['error']}" if is_expected and not proxy["mode"] else None
 
 
 def clock_skew_s(node: Node) -> float:

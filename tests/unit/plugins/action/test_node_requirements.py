@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from ansible_collections.portcullis.fleet.plugins.action.node_requirements import judge
+from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import packed
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import read_matrix
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_of
 
-from tests.unit.plugins.plugin_utils.network_samples import calico_node, felix, network
+from tests.unit.plugins.plugin_utils.network_samples import calico_node, felix, network, proxy
 from tests.unit.plugins.plugin_utils.probes import CLEAN_PROBE, probe_with
 
 GROUPS = {"control_plane": ["cp1"], "workers": ["w1", "w2"], "plain_hosts": ["h1"]}
@@ -84,6 +88,48 @@ def test_what_the_cluster_says_of_felix_counts_on_the_nodes_that_run_it():
 
     assert [(item["id"], item["node"]) for item in found] == [("packet_filter.marks_collide", "w2")]
     assert "4291756032 (0xffcf0000)" in found[0]["remedy"]
+
+
+def test_a_kube_proxy_that_the_network_plugin_replaces_is_not_missed():
+    probes = {name: {"probe": probe_with(kube_proxy__mode="", kube_proxy__error="refused")} for name in NAMES[:3]}
+    nodes = [{**item, "labels": {}, "addresses": []} for item in CLUSTER["nodes"]]
+    base = {**CLUSTER, "nodes": nodes, "kubernetes": "v1.34.0"}
+    own = {"provider": "cilium", "namespace": "kube-system", "name": "cilium", "node_selector": {}, "chained": ""}
+    own |= {"desired": 3, "ready": 3}
+
+    def missed(providers: list[dict], *calico: dict, **changes: object) -> bool:
+        section = network(*calico, **{"kube_proxy": [], **changes})
+        cluster = {**base, "network": section, **EMPTY_SURVEY, "providers": providers}
+        found, _changeable = judge(arguments(probes, cluster=cluster), GROUPS, {})
+        return "kube_proxy.mode_unknown" in {item["id"] for item in found}
+
+    assert not missed([own])
+    assert not missed([], calico_node("v3.31.0"), felix(bpfEnabled=True))
+    assert missed([])
+    assert missed([own], kube_proxy=proxy())
+    assert missed([own], unseen={"daemonsets": "forbidden"})
+    assert missed([], calico_node("v3.31.0"), felix())
+
+
+def test_two_backends_because_of_the_settings_are_one_finding():
+    """The cluster's finding names the setting; the rules on the node only show the same."""
+    save = "*filter\n:INPUT ACCEPT [0:0]\n:cali-INPUT - [0:0]\n-A INPUT -j cali-INPUT\nCOMMIT\n"
+    table = {"family": "ip", "name": "kube-proxy"}
+    nft = {"nftables": [{"table": table}, {"chain": {**table, "table": "kube-proxy", "name": "services"}}]}
+    rules = {**CLEAN_PROBE["packet_filter_rules"], "saves": [packed(save)], "nft_json": [packed(json.dumps(nft))]}
+    probes = {"w1": {"probe": probe_with(kube_proxy__mode="nftables", packet_filter_rules=rules)}}
+    linux = {"kubernetes.io/os": "linux"}
+    nodes = [{**item, "labels": linux, "addresses": []} for item in CLUSTER["nodes"]]
+    section = network(calico_node("v3.28.0"), felix(), kube_proxy=proxy("nftables"))
+    cluster = {**CLUSTER, "nodes": nodes, "kubernetes": "v1.34.0", "network": section}
+    groups = {"workers": ["w1", "w2", "cp1"]}
+
+    def ids(cluster: dict | None) -> set[str]:
+        return {item["id"] for item in judge(arguments(probes, cluster=cluster), groups, {})[0]}
+
+    assert "packet_filter.backends_differ" in ids(None)
+    assert "packet_filter.backends_differ" not in ids(cluster)
+    assert "calico.nftables_version" in ids(cluster)
 
 
 def test_the_api_server_decides_whether_a_mask_may_have_bit_31():
