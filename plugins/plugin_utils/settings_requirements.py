@@ -36,8 +36,9 @@ def _settings(node: Node, section: str) -> dict | None:
 
 
 def _files(node: Node) -> list[dict]:
+    """The network configurations of a containerd that says where it looks for them and for programs."""
     cni = _settings(node, "cni")
-    return cni["files"] if cni and node.uses_containerd else []
+    return cni["files"] if cni and node.uses_containerd and node.containerd["config"] else []
 
 
 def _has_calico(node: Node) -> bool:

@@ -76,6 +76,14 @@ ALL_OFF = manager("interface-name:cali*;interface-name:tunl*,interface-name:vxla
         ({}, {"settings__cni__files": [cni("10-canal.conflist", "calico", "portmap", "bandwidth"), FLANNEL]}),
         ({}, {"settings__cni__files": [CALICO, cni("87-podman.conflist", "bridge", "portmap")]}),
         ({}, {"settings__cni__files": [cni("00-multus.conf", "multus"), CALICO]}),
+        # Where the daemon looks for programs is not known then, and its configuration is a finding itself.
+        (
+            {},
+            {
+                "containerd__config": {},
+                "settings__cni__files": [cni("10-calico.conflist", "calico", missing=["calico"])],
+            },
+        ),
         ({}, {"settings__cni__files": [cni("05-x.conflist", "aws-cni", "cilium-cni"), cni("10-aws.conf", "aws-cni")]}),
         ({}, {"settings__cni__files": [cni("00-lo.conf", "loopback"), CALICO]}),
         ({}, {"settings__cni__files": [CALICO, cni("99-x.conf", error="broken")]}),
@@ -109,6 +117,7 @@ ALL_OFF = manager("interface-name:cali*;interface-name:tunl*,interface-name:vxla
         "canal is calico and flannel by design",
         "podman's own bridge",
         "multus calls the next",
+        "no configuration to go by",
         "chained by design",
         "loopback is no network",
         "what is broken behind the first",
