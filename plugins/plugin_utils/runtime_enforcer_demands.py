@@ -11,6 +11,8 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BL
 # What the smallest clusters need, by the sizing recommendation (2026-08-04).
 SMALLEST = {"cpu": "250m", "memory": "256Mi"}
 CAPABILITIES = ("BPF", "PERFMON", "SYS_PTRACE", "SYS_RESOURCE")
+# SYS_ADMIN includes what was taken out of it in 5.8. Source: capabilities(7).
+IN_SYS_ADMIN = ("BPF", "PERFMON")
 
 
 class Demand(NamedTuple):

@@ -41,6 +41,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.runtime_enforcer_
     CONTROLLER_SIZE,
     DEBUGGER,
     ELSEWHERE,
+    IN_SYS_ADMIN,
     KUBERNETES,
     LEARNING,
     NO_AGENT,
@@ -235,9 +236,8 @@ def _webhook_findings(install: Install) -> Iterator[dict]:
 def _agent_findings(install: Install, agent: dict) -> Iterator[dict]:
     yield from _gap_findings(install, agent)
     lacks = [] if agent["host_pid"] else ["hostPID is not true"]
-    missing = [
-        name for name in CAPABILITIES if name not in agent["capabilities"] and "ALL" not in agent["capabilities"]
-    ]
+    has = {*agent["capabilities"], *(IN_SYS_ADMIN if "SYS_ADMIN" in agent["capabilities"] else ())}
+    missing = [name for name in CAPABILITIES if not {name, "ALL"} & has]
     if missing and not agent["privileged"]:
         lacks.append(f"capabilities {', '.join(missing)} are missing")
     if not agent["nri_path"]:

@@ -295,6 +295,11 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
         "agent_rights",
         "capabilities SYS_RESOURCE are missing",
     ),
+    "a capability less than what SYS_ADMIN includes": (
+        lambda w: w.agent_container["securityContext"]["capabilities"].update(add=["SYS_ADMIN", "SYS_PTRACE"]),
+        "agent_rights",
+        ": capabilities SYS_RESOURCE are missing",
+    ),
     "no NRI": (lambda w: w.agent_spec.update(volumes=[]), "agent_rights", "NRI's socket"),
     "another directory of the node": (
         lambda w: w.agent_spec.update(volumes=[{"name": "sys", "hostPath": {"path": "/sys"}}]),
