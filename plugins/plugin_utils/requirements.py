@@ -326,10 +326,13 @@ def left_out(findings: list[dict]) -> set[str]:
 def evaluate_node(node: Node) -> list[dict]:
     """All findings of one node, in the order of the table.
 
-    :raises ValueError: for a probe of a version that this code does not know.
+    :raises ValueError: for a probe of a version that this code does not know, or that lacks what each has.
     """
     version = node.probe.get("probe_version")
     if version != PROBE_VERSION:
         raise ValueError(f"the probe of {node.name} has version {version!r}, this collection reads {PROBE_VERSION}")
-    found = (check.evaluate(node) for check in CHECKS)
-    return [item for item in found if item] + restart_findings(node) + packet_filter_findings(node)
+    try:
+        found = [check.evaluate(node) for check in CHECKS]
+        return [item for item in found if item] + restart_findings(node) + packet_filter_findings(node)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the probe of {node.name} is not one of node_probe's: {error!r}") from error

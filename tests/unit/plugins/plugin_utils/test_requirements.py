@@ -434,6 +434,11 @@ def test_a_probe_of_another_version_is_refused():
         evaluate_node(node_of({"probe_version": 99}))
 
 
+def test_a_probe_that_is_none_is_refused_by_name():
+    with pytest.raises(ValueError, match="the probe of w1 is not one of node_probe's: KeyError"):
+        evaluate_node(Node("w1", True, {"probe_version": 1}, WANTED))
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [("6.1.0-31-cloud-amd64", (6, 1)), ("v1.7.24~ds1", (1, 7)), ("5", (5, 0)), ("custom", None), ("", None)],
