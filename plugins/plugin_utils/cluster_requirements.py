@@ -12,6 +12,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission import 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.admission_remedies import refused_by, remedy_for
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import survey_findings
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import Matrix, read_matrix
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_webhooks import is_dead
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.daemon_coverage import is_virtual
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.network_requirements import network_findings, network_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.requirements import probe_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.windows_requirements import is_windows, windows_findings
@@ -47,6 +49,13 @@ NODE_MISSING = Verdict(
     "every node of the cluster is in control_plane or workers",
     "add the node to the inventory (portcullis_node_name where its inventory name differs), or accept that it stays "
     "unprotected",
+)
+# EKS Fargate, virtual-kubelet: such nodes come and go with a pod, and nobody can log in.
+NO_HOST = dataclasses.replace(
+    NODE_MISSING,
+    severity=WARNING,
+    observed="in the cluster, and no host: a virtual node, on which no DaemonSet runs",
+    remedy="run what has to be protected on other nodes, and waive it for this one: inventory.node_missing@NODE",
 )
 NOT_IN_CLUSTER = Verdict(
     "inventory.not_in_cluster",
@@ -133,7 +142,9 @@ def inventory_findings(cluster_hosts: dict[str, dict], nodes: list[dict]) -> lis
     """
     matched = match_nodes(cluster_hosts, nodes)
     # Hosts are Linux; windows_findings tells of the others.
-    missing = [node["name"] for node in nodes if node["name"] not in matched.values() and not is_windows(node)]
+    others = [node for node in nodes if node["name"] not in matched.values() and not is_windows(node)]
+    virtual = [NO_HOST.found(node["name"]) for node in others if is_virtual(node)]
+    missing = [node["name"] for node in others if not is_virtual(node)]
     unmatched = [name for name in cluster_hosts if name not in matched]
     unread = [name for name in unmatched if not cluster_hosts[name]["read"]]
     found = [NOT_IN_CLUSTER.found(name) for name in unmatched if name not in unread]
@@ -141,8 +152,8 @@ def inventory_findings(cluster_hosts: dict[str, dict], nodes: list[dict]) -> lis
         words = (
             f"not read, and no node's name: {', '.join(unread)}; nodes without a host: {', '.join(missing) or 'none'}"
         )
-        return [*found, NOT_COMPARED.found("", words)]
-    return [*(NODE_MISSING.found(name) for name in missing), *found]
+        return [*virtual, *found, NOT_COMPARED.found("", words)]
+    return [*virtual, *(NODE_MISSING.found(name) for name in missing), *found]
 
 
 def access_findings(access: list[dict]) -> list[dict]:
@@ -191,6 +202,9 @@ def admission_findings(probe: dict) -> list[dict]:
                 "the agent there and waive it: cluster.admission_unknown",
             )
         ]
+    dead = {item["name"] for item in probe.get("webhooks", []) if _refuses_pods(item)}
+    if refusal.who == "webhook:unreachable" and refusal.rule in dead:
+        return []  # webhook.could_block names its service
     by_level, who = refusal.who == "psa", refused_by(refusal)
     return [
         finding(
@@ -202,6 +216,10 @@ def admission_findings(probe: dict) -> list[dict]:
             remedy="nothing: site.yml labels the namespace (role cluster)" if by_level else remedy_for(refusal, name),
         )
     ]
+
+
+def _refuses_pods(webhook: dict) -> bool:
+    return is_dead(webhook) and "pods" in webhook["resources"] and not webhook["conditions"]
 
 
 def evaluate_cluster(

@@ -139,6 +139,11 @@ def _rule_matches(rule: dict, target: _Target, *, is_exact: bool) -> bool:
     )
 
 
+def is_dead(webhook: dict) -> bool:
+    """Whether nobody answers a webhook, so that it refuses what it is asked about, unless its conditions say no."""
+    return webhook["state"] in {"missing", "no_endpoints"}
+
+
 def webhook_findings(webhooks: list[dict], admission: dict | None) -> Iterator[dict]:
     """Webhooks that nobody answers and that refuse the agent by that.
 
@@ -147,7 +152,7 @@ def webhook_findings(webhooks: list[dict], admission: dict | None) -> Iterator[d
     passed = {"pods"} if admission and admission["admitted"] else set()
     for item in webhooks:
         asked = [name for name in item["resources"] if name not in passed]
-        if not asked or item["state"] not in {"missing", "no_endpoints"}:
+        if not asked or not is_dead(item):
             continue
         namespace, _slash, name = item["service"].partition("/")
         state = "does not exist" if item["state"] == "missing" else "has no ready endpoint"

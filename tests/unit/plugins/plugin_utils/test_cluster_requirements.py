@@ -7,6 +7,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_requireme
     evaluate_cluster,
     match_nodes,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_survey import EMPTY_SURVEY
 
 from .network_samples import calico_node, felix, network, openshift, pool, proxy
 
@@ -103,6 +104,41 @@ def test_more_nodes_than_unread_hosts_are_missing_all_the_same():
     found = evaluate_cluster(probe(nodes=[node("w1"), node("w2"), node("w3")]), hosts)
 
     assert [item["id"] for item in found] == ["inventory.node_missing", "inventory.node_missing"]
+
+
+def test_a_virtual_node_that_no_host_is_stops_nobody():
+    """Fargate's nodes come and go with each pod."""
+    fargate = {**node("fargate-1"), "taints": [{"key": "eks.amazonaws.com/compute-type", "value": "fargate"}]}
+    fargate["taints"][0]["effect"] = "NoSchedule"
+    (found,) = evaluate_cluster(probe(nodes=[node("w1"), fargate]), {"w1": host()})
+    assert (found["id"], found["severity"], found["node"]) == ("inventory.node_missing", "warning", "fargate-1")
+
+    hosts = {"w1": host(), "node-b.example.com": host(read=False)}
+    found = evaluate_cluster(probe(nodes=[node("w1"), node("w2"), fargate]), hosts)
+    assert [item["id"] for item in found] == ["inventory.node_missing", "inventory.not_compared"]
+
+
+def test_a_webhook_that_is_down_is_told_once():
+    message = REFUSALS["webhook that is down"][0]
+    dead = {
+        "kind": "ValidatingWebhookConfiguration",
+        "configuration": "guard",
+        "name": "pods.guard.example",
+        "resources": ["pods"],
+        "conditions": False,
+        "service": "guard/guard",
+        "state": "missing",
+    }
+
+    def ids(**changes: object) -> list[str]:
+        section = {**EMPTY_SURVEY, "webhooks": [{**dead, **changes}]}
+        cluster = probe(admission={"admitted": False, "message": message}, **section)
+        return [item["id"] for item in evaluate_cluster(cluster, {"w1": host()})]
+
+    assert ids() == ["webhook.could_block"]
+    assert ids(name="other") == ["cluster.admission_refused", "webhook.could_block"]
+    assert ids(state="unknown") == ["cluster.admission_refused"]
+    assert ids(conditions=True) == ["cluster.admission_refused", "webhook.could_block"]
 
 
 def test_a_namespace_that_is_being_deleted_is_named_as_that():
