@@ -32,6 +32,8 @@ _DATAPLANES = {
     "nftables": {"nftablesMode": "Enabled"},
     "iptables": {"nftablesMode": "Disabled"},
 }
+# The oldest whose settings are known (felix_parameters).
+OLDEST = (3, 0)
 # Who installed Calico, by what only that installer writes.
 _DISTRIBUTIONS = (
     ("kops", re.compile(r"\bkops\b")),
@@ -304,12 +306,12 @@ def _default_object(values: dict) -> dict:
 
 
 def _version(documents: list[dict], container: dict) -> Version | None:
-    tag = str(container.get("image", "")).rpartition("/")[2].partition(":")[2]
-    found = parse_version(tag)
-    for item in documents:
-        if not found and item.get("kind") == "ClusterInformation":
-            found = parse_version(str(as_mapping(item.get("spec")).get("calicoVersion", "")))
-    return found
+    """The image's, else what Calico noted; an image may be tagged by a site's own count, which is below Calico's."""
+    texts = [str(container.get("image", "")).rpartition("/")[2].partition(":")[2]]
+    notes = (as_mapping(item.get("spec")) for item in documents if item.get("kind") == "ClusterInformation")
+    texts += [str(spec.get("calicoVersion", "")) for spec in notes]
+    versions = map(parse_version, texts)
+    return next((version for version in versions if version and version >= OLDEST), None)
 
 
 def _method(workload: dict, installation: dict, environment: dict, own: object) -> str:

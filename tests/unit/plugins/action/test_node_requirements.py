@@ -111,6 +111,21 @@ def test_a_kube_proxy_that_the_network_plugin_replaces_is_not_missed():
     assert missed([], calico_node("v3.31.0"), felix())
 
 
+def test_an_image_of_calico_may_be_tagged_by_a_sites_own_count():
+    nodes = [{**item, "labels": {"kubernetes.io/os": "linux"}, "addresses": []} for item in CLUSTER["nodes"]]
+    noted = {"apiVersion": "crd.projectcalico.org/v1", "kind": "ClusterInformation", "metadata": {"name": "default"}}
+
+    def version_of(tag: str, **spec: str) -> tuple | None:
+        cluster = {**CLUSTER, "nodes": nodes, "kubernetes": "v1.34.0"}
+        cluster["network"] = network(calico_node(tag), felix(), {**noted, "spec": spec})
+        judge(arguments(clean(*NAMES), cluster=cluster, engine="secure_workload"), GROUPS, {})
+        return network_of(cluster).install.version
+
+    assert version_of("1.4.2", calicoVersion="v3.27.1") == (3, 27)
+    assert version_of("1.4.2") is None
+    assert version_of("v3.28.0", calicoVersion="v3.27.1") == (3, 28)
+
+
 def test_two_backends_because_of_the_settings_are_one_finding():
     """The cluster's finding names the setting; the rules on the node only show the same."""
     save = "*filter\n:INPUT ACCEPT [0:0]\n:cali-INPUT - [0:0]\n-A INPUT -j cali-INPUT\nCOMMIT\n"
