@@ -76,12 +76,11 @@ def parse_units(text):
 
 
 def flag_value(argv, long_name, short_name):
-    """The value of a flag on a command line in any of its spellings, else an empty string."""
+    """The value of a flag on a command line in any of its spellings, the last as Go's programs have it, else ""."""
     spellings = ("--" + long_name, "-" + long_name, "-" + short_name)
+    found = ""
     for index, word in enumerate(argv):
-        if word in spellings and index + 1 < len(argv):
-            return argv[index + 1]
         name, separator, value = word.partition("=")
-        if separator and name in spellings:
-            return value
-    return ""
+        if name in spellings and (separator or index + 1 < len(argv)):
+            found = value if separator else argv[index + 1]
+    return found

@@ -129,6 +129,8 @@ def test_flags_of_a_kubelet(root, monkeypatch):
     found = read_kubelet("12", root.path)
     assert (found["flags"], found["config"]) == ({"network-plugin": "cni"}, {"cgroupDriver": "systemd"})
     assert found["complete"]
+    argv += ["--cgroup-driver=cgroupfs", "--cgroup-driver", "systemd"]  # kubeadm's own, and KUBELET_EXTRA_ARGS
+    assert read_kubelet("12", root.path)["flags"]["cgroup-driver"] == "systemd"
     argv.append("--config-dir=/etc/kubelet.d")
     assert not read_kubelet("12", root.path)["complete"]
     del argv[-1], argv[1]
