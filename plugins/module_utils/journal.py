@@ -295,6 +295,8 @@ def _prepare_directory(directory):
 
 def _require_safe(directory):
     status = directory.lstat()
+    if status.st_uid == 0 != os.geteuid():
+        raise JournalError(f"the journal {directory} is root's, and this is user {os.geteuid()}: set become: true")
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise JournalError(
             f"the journal {directory} must be a directory of user {os.geteuid()}, "

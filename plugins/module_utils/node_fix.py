@@ -8,6 +8,8 @@ that takes changes back puts it back first. Where a step fails, what was done be
 
 from __future__ import annotations
 
+import contextlib
+
 from .files import (
     ContentChanged,
     decoded,
@@ -19,7 +21,7 @@ from .files import (
     restore,
     sha256,
 )
-from .journal import BEGUN, COMMITTED, Journal
+from .journal import BEGUN, COMMITTED, Journal, JournalError
 from .node_fix_plan import as_text, make_plan
 from .node_fix_rules import bring_back, expected_jumps
 from .node_fix_steps import BEFORE_FILES, StepError, can_be_untaken, describe, take, untake
@@ -138,10 +140,15 @@ def carry_out(journal, entry, result):
             if step["kind"] not in BEFORE_FILES:
                 take(step)
     except (StepError, OSError, ContentChanged) as error:
-        left = put_back(journal, entry)
-        result.update(changed=False, rolled_back=True, left=left, backup=str(journal.directory / entry.name))
+        try:
+            left = put_back(journal, entry)
+            result.update(changed=False, rolled_back=True, left=left)
+            words = said_of(left)
+        except (JournalError, OSError) as trouble:
+            result["changed"], words = True, f"and not all of it could be put back: {trouble}"
+        result["backup"] = str(journal.directory / entry.name)
         bring_back(entry.note["jumps"])
-        raise FixError(f"{error}; {said_of(left)}", **result) from error
+        raise FixError(f"{error}; {words}", **result) from error
     journal.commit(entry)
     result.update(changed=True, backup=str(journal.directory / entry.name))
     settle([entry.note["jumps"]], result)
@@ -174,8 +181,10 @@ def put_back(journal, entry):
     :returns: C([{what, reason}]) of what stays.
     """
     for snapshot in reversed(entry.files):
-        if read_snapshot(snapshot.path).sha256 == entry.planned[snapshot.path]:
-            restore(snapshot)
+        # One that cannot be put back keeps nothing else from it; the journal tries again below, and says why.
+        with contextlib.suppress(OSError, ContentChanged):
+            if read_snapshot(snapshot.path).sha256 == entry.planned[snapshot.path]:
+                restore(snapshot)
     left = []
     for step in reversed(entry.note["steps"]):
         if reason := untake(step):

@@ -19,11 +19,12 @@ from .node_fix_texts import (
     UNMANAGED,
     add_modules,
     add_unmanaged,
+    is_ufw_on,
     set_sysctls,
     sets_unmanaged,
     switch_ufw_off,
 )
-from .probe import PACKET_FILTER_UNITS, UFW_CONFIG, UFW_ENABLED, is_active, read_units
+from .probe import PACKET_FILTER_UNITS, UFW_CONFIG, is_active, read_units
 
 NETWORK_MANAGER = "NetworkManager.service"
 # Source: Calico's documentation, "Configure NetworkManager".
@@ -85,7 +86,22 @@ def make_plan(wishes):
         plan.contents.update(contents)
         plan.steps.extend(step for step in steps if step not in plan.steps)
         plan.fixes.append({"finding": wish["finding"], "changes": changes})
-    return plan
+    return plan._replace(steps=share_modules(plan.steps))
+
+
+def share_modules(steps):
+    """Return the steps with each module in the first one that loads it alone.
+
+    Steps are taken back from the last to the first: a later one would find in use what the first one unloads.
+    """
+    kept, seen = [], set()
+    for step in steps:
+        if step["kind"] != "module":
+            kept.append(step)
+        elif step["name"] not in seen:
+            kept.append({**step, "brings": [name for name in step["brings"] if name not in seen]})
+            seen.update((step["name"], *step["brings"]))
+    return kept
 
 
 def plan_unmanaged(_wish, contents):
@@ -120,7 +136,7 @@ def plan_managers(_wish, contents):
             continue
         if name == UFW_UNIT:
             text, after = edited(UFW_CONFIG, contents, switch_ufw_off)
-            if UFW_ENABLED not in text.split():
+            if not is_ufw_on(text):
                 continue  # its unit is active on every Debian that has the package, and does nothing
             written[UFW_CONFIG] = content_of(after)
             changes.append(f"{UFW_CONFIG}: ENABLED=no")

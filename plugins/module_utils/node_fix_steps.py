@@ -14,7 +14,8 @@ import time
 from .host import read_text, run_command
 from .node_fix_plan import ENABLED, is_active, loaded_modules, read_units, sysctl_path
 
-UNIT_TIMEOUT_S = 90
+# systemd kills what does not stop after 90 s (DefaultTimeoutStopSec), which has to be seen to have worked.
+UNIT_TIMEOUT_S = 120
 POLL_S = 0.2
 # What a unit is in between.
 CHANGING = ("activating", "deactivating", "reloading")
@@ -67,7 +68,8 @@ def take_unit(step):
     """Disable a unit that is enabled, and stop it."""
     if step["enabled"] and read_unit(step["name"]).get("UnitFileState") in ENABLED:
         call("systemctl", "disable", "--", step["name"])
-    if is_active({step["name"]: read_unit(step["name"])}, step["name"]):
+    # Of a run that was killed it may still be on its way.
+    if read_unit(step["name"]).get("ActiveState") in ("active", *CHANGING):
         switch_unit("stop", step["name"], False)
 
 
@@ -79,8 +81,10 @@ def differs_unit(step):
 
 def untake_unit(step):
     """Enable a unit as it was, by the very links that it had, and start it."""
-    if read_unit(step["name"]).get("LoadState") != "loaded":
-        raise StepError(f"{step['name']} is not on the node any more")
+    state = read_unit(step["name"]).get("LoadState")
+    if state != "loaded":
+        words = "somebody masked it since" if state == "masked" else "not on the node any more"
+        raise StepError(f"{step['name']} is {state}: {words}")
     lost = {path: target for path, target in step["links"].items() if not os.path.lexists(path)}
     if lost:
         # Debian keeps a second record for a unit that has an init script too.

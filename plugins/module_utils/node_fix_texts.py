@@ -21,6 +21,8 @@ UNMANAGED = (
 HEADER = "# Written by portcullis.fleet.node_fix; with state=absent it takes its changes back.\n"
 
 _SECTION = re.compile(r"^\s*\[([^\]]+)\]\s*$")
+# ufw sources the file as a shell script, and takes yes and YES for on. Source: ufw-init-functions.
+_UFW_SWITCH = re.compile(r"""^(\s*ENABLED=)(["']?)(\w*)\2(?=\s|$)""", re.MULTILINE)
 _UNMANAGED_KEY = re.compile(r"^(\s*unmanaged-devices\s*\+?=\s*)(.*?)(\s*)$")
 
 
@@ -29,18 +31,21 @@ def add_unmanaged(text, wanted, *, extends):
 
     :param extends: another file sets the key too, so that a new line adds to it instead of replacing it.
     """
-    lines, section, head = text.splitlines(keepends=True), "", None
+    lines, section, head, last = text.splitlines(keepends=True), "", None, None
     for index, line in enumerate(lines):
         if found := _SECTION.match(line):
             section = found.group(1)
             head = index if section == "keyfile" else head
-        elif section == "keyfile" and (key := _UNMANAGED_KEY.match(line)):
-            there = [item.strip() for item in re.split("[;,]", key.group(2)) if item.strip()]
-            missing = [item for item in wanted if item not in there]
-            if not missing:
-                return text
-            lines[index] = key.group(1) + ";".join([*there, *missing]) + key.group(3)
-            return "".join(lines)
+        elif section == "keyfile" and _UNMANAGED_KEY.match(line):
+            last = index
+    if last is not None:
+        key = _UNMANAGED_KEY.match(lines[last])
+        there = [item.strip() for item in re.split("[;,]", key.group(2)) if item.strip()]
+        missing = [item for item in wanted if item not in there]
+        if not missing:
+            return text
+        lines[last] = key.group(1) + ";".join([*there, *missing]) + key.group(3)
+        return "".join(lines)
     new = f"unmanaged-devices{'+' if extends else ''}={';'.join(wanted)}\n"
     if head is not None:
         lines[head] = with_line_end(lines[head])
@@ -82,9 +87,15 @@ def set_sysctls(text, values):
     return "".join(lines)
 
 
+def is_ufw_on(text):
+    """Return whether ufw.conf switches ufw on; of several assignments the last counts."""
+    values = [value for _key, _quote, value in _UFW_SWITCH.findall(text)]
+    return bool(values) and values[-1].lower() == "yes"
+
+
 def switch_ufw_off(text):
     """Return ufw.conf as C(ufw disable) leaves it."""
-    return re.sub(r"^(\s*ENABLED=)yes\b", r"\g<1>no", text, flags=re.MULTILINE | re.IGNORECASE)
+    return _UFW_SWITCH.sub(lambda found: found[1] + ("no" if found[3].lower() == "yes" else found[3]), text)
 
 
 def with_line_end(text):

@@ -44,6 +44,8 @@ def complain_directory(directory, path, only_kind=False):
         return ""
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return f"{path} is on a file system that is mounted read-only at {mount_of(directory)}: mount it writable"
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return f"{path} is not for user {os.geteuid()} to write, since {directory} is not: set become: true"
     return complain_flags(directory)
 
 

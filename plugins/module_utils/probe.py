@@ -32,6 +32,7 @@ from .containerd_node import (
 from .cri import CriClient, CriError
 from .host import flag_value, parse_os_release, parse_units, read_text, run_command
 from .kernel_features import probe_kernel
+from .node_fix_texts import is_ufw_on
 from .node_settings import NETWORK_MANAGER_UNIT, read_settings
 from .packet_filters import read_packet_filters
 from .routes import read_routes
@@ -55,7 +56,6 @@ PACKET_FILTER_UNITS = (
 TIME_UNITS = ("chrony.service", "chronyd.service", "ntp.service", "ntpd.service", "systemd-timesyncd.service")
 UNIT_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID")
 UFW_CONFIG = "/etc/ufw/ufw.conf"
-UFW_ENABLED = "ENABLED=yes"
 
 KUBE_PROXY_MODE = (10249, "/proxyMode")
 KUBELET_HEALTH = (10248, "/healthz")
@@ -208,7 +208,7 @@ def probe_packet_filters(units):
         if not is_active(units, name):
             continue
         # Debian's ufw.service is active whether or not ufw is switched on.
-        if name == "ufw.service" and UFW_ENABLED not in (read_text(UFW_CONFIG) or "").split():
+        if name == "ufw.service" and not is_ufw_on(read_text(UFW_CONFIG) or ""):
             continue
         state = units[name]
         evidence = f"{name} is active ({state['SubState']}), {state['UnitFileState'] or 'static'} at boot"

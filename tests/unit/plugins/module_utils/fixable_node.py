@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ansible_collections.portcullis.fleet.plugins.module_utils import node_fix, node_fix_plan, node_fix_steps
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
-from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence import Evidence
+from ansible_collections.portcullis.fleet.plugins.module_utils.kernel_evidence import Evidence, parse_dependencies
 
 ACTIVE = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "UnitFileState": "enabled"}
 MODULES_DEP = """\
@@ -15,6 +15,7 @@ kernel/net/ipv4/ipip.ko.xz: kernel/net/ipv4/tunnel4.ko.xz kernel/net/ipv4/ip_tun
 kernel/net/ipv4/tunnel4.ko.xz:
 kernel/net/ipv4/ip_tunnel.ko.xz:
 kernel/net/netfilter/xt_set.ko.xz:
+kernel/net/ipv4/tunnel_user.ko.xz: kernel/net/ipv4/tunnel4.ko.xz kernel/net/ipv4/ip_tunnel.ko.xz
 """
 PARAMETER = "net.ipv4.conf.all.rp_filter"
 
@@ -107,12 +108,14 @@ class FixableNode:
         if " ".join(words) in self.broken:
             raise node_fix_steps.StepError(f"{' '.join(words)}: refused")
         state, name = self.load(), words[-1]
-        if words[0] == "modprobe":
-            state["modules"].update({"ipip": 0, "tunnel4": 1, "ip_tunnel": 1} if name == "ipip" else {name: 0})
-        elif words[0] == "rmmod":
-            del state["modules"][name]
-            if name == "ipip":
-                state["modules"].update(tunnel4=0, ip_tunnel=0)
+        if words[0] in ("modprobe", "rmmod"):
+            by = 1 if words[0] == "modprobe" else -1
+            for other in parse_dependencies(MODULES_DEP)[name]:
+                state["modules"][other] = state["modules"].get(other, 0) + by
+            if by == 1:
+                state["modules"][name] = state["modules"].get(name, 0)
+            else:
+                del state["modules"][name]
         elif words[1] in ("start", "stop"):
             state["units"][name]["ActiveState"] = "active" if words[1] == "start" else "inactive"
         elif words[1] in ("enable", "disable"):

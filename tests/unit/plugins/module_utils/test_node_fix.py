@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import re
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils import node_fix
+from ansible_collections.portcullis.fleet.plugins.module_utils import journal, node_fix, node_fix_steps
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
 from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix import FixError, give_back, mend
 from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_texts import UNMANAGED
@@ -96,6 +97,17 @@ def test_everything_is_given_back_to_the_byte_as_check_mode_says(node):
     assert give_back(False, node.journal) == {**NOTHING, "diff": []}
 
 
+def test_modules_that_need_the_same_ones_leave_none_of_them(node):
+    """The one that is unloaded first finds what both need in use, which is nobody else's use."""
+    before = node.fingerprint()
+    wish = {**IPIP, "modules": [["ipip"], ["tunnel_user"], ["ip_tunnel"]]}
+    result = mend([IPIP, wish], False, node.journal)
+    assert result["fixes"][1]["changes"][:3] == ["ipip is loaded", "tunnel_user is loaded", "ip_tunnel is loaded"]
+
+    assert give_back(False, node.journal)["left"] == []
+    assert node.fingerprint() == before
+
+
 def test_what_somebody_changed_since_is_left_and_named(node):
     mend([SYSCTLS, IPIP], False, node.journal)
     path = node.root / "etc/sysctl.d/99-zz-portcullis.conf"
@@ -135,6 +147,47 @@ def test_where_a_step_fails_everything_is_put_back(node, broken):
     assert caught.value.result["rolled_back"] and not caught.value.result["changed"]
     assert node.fingerprint() == before
     assert [entry.state for entry in node.journal.history()] == ["rolled_back"]
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_it(node, monkeypatch):
+    """A disk that is full holds neither the new file nor the old one."""
+    path = node.root / "etc/ufw/ufw.conf"
+    path.chmod(0o600)
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    node.broken.add("systemctl reload NetworkManager.service")
+    with monkeypatch.context() as patch:
+        patch.setattr(node_fix, "restore", full)
+        patch.setattr(journal, "restore", full)
+        with pytest.raises(FixError, match="reload.*refused; and not all of it could be put back.*No space") as caught:
+            mend([MANAGERS, UNMANAGE], False, node.journal)
+
+    assert caught.value.result["changed"] and "rolled_back" not in caught.value.result
+    assert node.load()["units"]["firewalld.service"]["ActiveState"] == "active"
+    assert [entry.state for entry in node.journal.history()] == ["applied"]
+    give_back(False, node.journal)
+    assert "ENABLED=yes" in path.read_text()
+
+
+def test_a_unit_that_a_killed_run_left_stopping_is_waited_for(node):
+    node.add_unit("nftables.service", ActiveState="deactivating")
+
+    node_fix_steps.take({"kind": "unit", "name": "nftables.service", "enabled": "", "links": {}})
+
+    assert "systemctl stop nftables.service" in node.calls
+
+
+def test_a_unit_that_somebody_masked_stays_so(node):
+    mend([MANAGERS], False, node.journal)
+    state = node.load()
+    state["units"]["firewalld.service"]["LoadState"] = "masked"
+    node.save(state)
+
+    (left,) = give_back(False, node.journal)["left"]
+
+    assert left == {"what": "firewalld.service", "reason": "firewalld.service is masked: somebody masked it since"}
 
 
 # What changes the node or the journal; a write itself is one step (test_files.py).

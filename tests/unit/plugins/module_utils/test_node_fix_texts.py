@@ -10,6 +10,7 @@ from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_texts im
     HEADER,
     add_modules,
     add_unmanaged,
+    is_ufw_on,
     set_sysctls,
     sets_unmanaged,
     switch_ufw_off,
@@ -39,6 +40,12 @@ KEY = "net.ipv4.conf.all.rp_filter"
             id="some are there",
         ),
         pytest.param(f"[keyfile]\nunmanaged-devices={BOTH}", False, f"[keyfile]\nunmanaged-devices={BOTH}", id="so"),
+        pytest.param(
+            f"[keyfile]\nunmanaged-devices={BOTH}\n[main]\n[keyfile]\nunmanaged-devices=mac:00:22:68:1c:59:b1\n",
+            False,
+            f"[keyfile]\nunmanaged-devices={BOTH}\n[main]\n[keyfile]\nunmanaged-devices=mac:00:22:68:1c:59:b1;{BOTH}\n",
+            id="twice, of which the last counts",
+        ),
     ],
 )
 def test_unmanaged_devices_are_added(text, extends, expected):
@@ -81,8 +88,17 @@ def test_kernel_parameters_get_one_value(text, expected):
     assert set_sysctls(found, {KEY: "1"}) == found
 
 
-def test_ufw_is_switched_off_as_ufw_does_it():
-    assert switch_ufw_off("# ENABLED=yes\nENABLED=yes\nLOGLEVEL=low\n") == "# ENABLED=yes\nENABLED=no\nLOGLEVEL=low\n"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# ENABLED=yes\nENABLED=yes\nLOGLEVEL=low\n", "# ENABLED=yes\nENABLED=no\nLOGLEVEL=low\n"),
+        ("ENABLED=\"yes\" # mine\nENABLED='YES'", "ENABLED=no # mine\nENABLED=no"),
+        ("ENABLED=no\nENABLED=yesterday\n", "ENABLED=no\nENABLED=yesterday\n"),
+    ],
+)
+def test_ufw_is_switched_off_as_ufw_does_it(text, expected):
+    assert switch_ufw_off(text) == expected
+    assert not is_ufw_on(expected)
 
 
 def test_what_leads_into_the_chains_of_kube_proxy_and_felix_is_seen_in_each_backend():

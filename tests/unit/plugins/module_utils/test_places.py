@@ -68,3 +68,14 @@ def test_a_journal_that_cannot_be_used(tmp_path):
         Journal(tmp_path / "file" / "journal").check()
     with pytest.raises(JournalError, match="must be a directory of user"):
         Journal(tmp_path / "file").check()
+
+
+def test_without_root_the_way_to_have_it_is_said_in_check_mode_too(tmp_path, monkeypatch):
+    """Neither that the journal shall be removed nor that all is well."""
+    (tmp_path / "journal").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda path, _mode: False)
+
+    assert "for user 1000 to write" in complain_places([str(tmp_path / "x")], None)
+    with pytest.raises(JournalError, match="is root's, and this is user 1000: set become: true"):
+        Journal(tmp_path / "journal").check()

@@ -75,8 +75,15 @@ def test_a_flag_is_found_in_every_spelling(argv, value):
 
 @pytest.mark.parametrize(
     ("ufw_conf", "names"),
-    [("ENABLED=yes\nLOGLEVEL=low\n", ["ufw"]), ("ENABLED=no\n", []), (None, [])],
-    ids=["on", "off", "no file"],
+    [
+        pytest.param("ENABLED=yes\nLOGLEVEL=low\n", ["ufw"], id="on"),
+        pytest.param('ENABLED="yes" # since May\n', ["ufw"], id="quoted"),
+        pytest.param("ENABLED=no\nENABLED=YES\n", ["ufw"], id="the last counts"),
+        pytest.param("ENABLED=no\n", [], id="off"),
+        pytest.param("ENABLED=yes\nENABLED=no\n", [], id="off at last"),
+        pytest.param("# ENABLED=yes starts it at boot\nENABLED=no\n", [], id="comment"),
+        pytest.param(None, [], id="no file"),
+    ],
 )
 def test_ufw_counts_only_where_it_is_switched_on(ufw_conf, names, tmp_path, monkeypatch):
     path = tmp_path / "ufw.conf"
