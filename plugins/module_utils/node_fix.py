@@ -23,7 +23,7 @@ from .files import (
 )
 from .journal import BEGUN, COMMITTED, Journal, JournalError
 from .node_fix_plan import as_text, make_plan
-from .node_fix_rules import bring_back, expected_jumps
+from .node_fix_rules import bring_back, expected_jumps, lost_pod_rules, read_pod_rules
 from .node_fix_steps import BEFORE_FILES, StepError, can_be_untaken, describe, take, untake
 from .places import complain_places
 
@@ -127,6 +127,7 @@ def begin(journal, plan):
 def carry_out(journal, entry, result):
     """Take the steps of an entry and write its files, or put everything back."""
     steps = entry.note["steps"]
+    pods = pod_rules_before([entry])
     try:
         for step in steps:
             if step["kind"] in BEFORE_FILES:
@@ -147,26 +148,37 @@ def carry_out(journal, entry, result):
         except (JournalError, OSError) as trouble:
             result["changed"], words = True, f"and not all of it could be put back: {trouble}"
         result["backup"] = str(journal.directory / entry.name)
-        bring_back(entry.note["jumps"])
-        raise FixError(f"{error}; {words}", **result) from error
+        reasons = settled([entry], pods, result)
+        raise FixError("; ".join([str(error), words, *reasons]), **result) from error
     journal.commit(entry)
     result.update(changed=True, backup=str(journal.directory / entry.name))
-    settle([entry.note["jumps"]], result)
+    settle([entry], pods, result)
 
 
-def settle(records, result):
+def pod_rules_before(entries):
+    """Return the rules of pods, where a manager is to be switched that may flush them."""
+    is_switched = any(step["kind"] == "unit" for entry in entries for step in entry.note["steps"])
+    return read_pod_rules() if is_switched else set()
+
+
+def settled(entries, pods, result):
+    """Wait for the rules that a switched manager has flushed; return why some did not come back, one text for each."""
+    before = {}
+    for entry in entries:
+        for name, items in entry.note["jumps"].items():
+            before[name] = sorted({*before.get(name, ()), *items})
+    restarted, reason = bring_back(before)
+    result["restarted"] += restarted
+    return [text for text in (reason, lost_pod_rules(pods)) if text]
+
+
+def settle(entries, pods, result):
     """Wait for the rules that a switched manager has flushed.
 
     :raises FixError: they did not come back.
     """
-    before = {}
-    for jumps in records:
-        for name, items in jumps.items():
-            before[name] = sorted({*before.get(name, ()), *items})
-    restarted, reason = bring_back(before)
-    result["restarted"] += restarted
-    if reason:
-        raise FixError(f"the change was made, but {reason}", **result)
+    if reasons := settled(entries, pods, result):
+        raise FixError(f"the change was made, but {'; '.join(reasons)}", **result)
 
 
 def said_of(left):
@@ -208,10 +220,11 @@ def give_back(check_mode, journal=None):
     with journal.lock(LOCK_TIMEOUT_S):
         entries = held(journal)
         predict_back(entries, result)
+        pods = pod_rules_before(entries)
         for entry in entries:
             result["left"] += put_back(journal, entry)
             result["backup"] = str(journal.directory / entry.name)
-        settle([entry.note["jumps"] for entry in entries], result)
+        settle(entries, pods, result)
     return result
 
 

@@ -29,6 +29,10 @@ RETURN_S = 60
 GRACE_S = 10
 POLL_S = 1
 JUMP = re.compile(r"^-A (\S+) .*?-[jg] (\S+)")
+# The rules of CNI's plugins portmap (hostPort) and bridge (ipMasq) for single pods: chains of iptables, or tables of
+# their own. Their other chains stay when no pod has any. Source: containernetworking/plugins.
+POD_CHAIN = re.compile(r"CNI-(?!HOSTPORT-|ADMIN$|FORWARD$)")
+POD_TABLES = ("cni_hostport", "cni_plugins_masquerade")
 
 
 def owned_jumps(saves, nft_json):
@@ -53,6 +57,40 @@ def owned_jumps(saves, nft_json):
                 if chain.get("table") in tables and "hook" in chain:
                     found[name].add(f"nft {chain['family']} {chain['table']} {chain['name']}")
     return {name: sorted(items) for name, items in found.items()}
+
+
+def pod_rules(saves, nft_json):
+    """Return the set of rules that CNI plugins wrote when a pod was started, as C(owned_jumps) names them."""
+    found = set()
+    for text in saves:
+        for line in text.splitlines():
+            jump = JUMP.match(line)
+            if jump and POD_CHAIN.match(jump.group(2)):
+                found.add(" ".join(jump.groups()))
+    for text in nft_json:
+        rules = (item.get("rule", {}) for item in json.loads(text).get("nftables", []))
+        found.update(
+            f"nft {rule['family']} {rule['table']} {rule['handle']}"
+            for rule in rules
+            if rule.get("table") in POD_TABLES and "comment" in rule
+        )
+    return found
+
+
+def read_pod_rules():
+    """Return C(pod_rules) of this node."""
+    read = read_packet_filters([])
+    return pod_rules(map(unpacked, read["saves"]), map(unpacked, read["nft_json"]))
+
+
+def lost_pod_rules(before):
+    """Return that the rules of pods are gone, which nobody puts back; empty when some are left, or none were there."""
+    if not before or before & read_pod_rules():
+        return ""
+    return (
+        f"{len(before)} rules that CNI plugins had written for pods (hostPort, masquerading) were flushed with it, and "
+        "are written only when a pod starts: delete those pods of this node, so that new ones are started"
+    )
 
 
 def read_jumps():

@@ -59,6 +59,7 @@ class FixableNode:
             self.monkeypatch.setattr(module, "sysctl_path", lambda name: str(root / "proc" / name))
         self.monkeypatch.setattr(node_fix, "expected_jumps", dict)
         self.monkeypatch.setattr(node_fix, "bring_back", lambda before: ([], ""))
+        self.monkeypatch.setattr(node_fix, "read_pod_rules", set)
 
     @property
     def journal(self) -> Journal:

@@ -9,7 +9,7 @@ import itertools
 import re
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils import journal, node_fix, node_fix_steps
+from ansible_collections.portcullis.fleet.plugins.module_utils import journal, node_fix, node_fix_rules, node_fix_steps
 from ansible_collections.portcullis.fleet.plugins.module_utils.journal import Journal
 from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix import FixError, give_back, mend
 from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_texts import UNMANAGED
@@ -161,7 +161,7 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it(node, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(node_fix, "restore", full)
         patch.setattr(journal, "restore", full)
-        with pytest.raises(FixError, match="reload.*refused; and not all of it could be put back.*No space") as caught:
+        with pytest.raises(FixError, match=r"reload.*refused; and not all of it could be put back.*No space") as caught:
             mend([MANAGERS, UNMANAGE], False, node.journal)
 
     assert caught.value.result["changed"] and "rolled_back" not in caught.value.result
@@ -286,6 +286,19 @@ def test_rules_that_do_not_come_back_are_a_failure_that_keeps_the_change(node, m
 
     assert (caught.value.result["changed"], caught.value.result["restarted"]) == (True, ["kube-proxy"])
     assert [entry.state for entry in node.journal.history()] == ["committed"]
+
+
+@pytest.mark.parametrize("change", [lambda node: mend([MANAGERS], False, node.journal), None], ids=["mend", "back"])
+def test_rules_of_pods_that_went_with_a_manager_are_a_failure(node, monkeypatch, change):
+    """CNI plugins write them when a pod starts, and never again."""
+    if change is None:
+        mend([MANAGERS], False, node.journal)
+    rules = iter([{"nat CNI-HOSTPORT-DNAT CNI-DN-1"}, set()])
+    for module in (node_fix, node_fix_rules):
+        monkeypatch.setattr(module, "read_pod_rules", lambda: next(rules))
+
+    with pytest.raises(FixError, match="the change was made, but 1 rules that CNI plugins had written for pods"):
+        change(node) if change else give_back(False, node.journal)
 
 
 @pytest.mark.parametrize(

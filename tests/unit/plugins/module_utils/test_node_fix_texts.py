@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_rules import owned_jumps
+from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_rules import owned_jumps, pod_rules
 from ansible_collections.portcullis.fleet.plugins.module_utils.node_fix_texts import (
     HEADER,
     add_modules,
@@ -121,4 +121,29 @@ COMMIT
     assert owned_jumps([save], [nft]) == {
         "kube-proxy": ["nat PREROUTING KUBE-SERVICES", "nft ip kube-proxy nat-output"],
         "calico-node": ["filter FORWARD cali-FORWARD"],
+    }
+
+
+def test_rules_that_plugins_wrote_for_single_pods_are_told_from_those_that_are_always_there():
+    save = """\
+*nat
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -m comment --comment "CNI portfwd requiring masquerade" -j CNI-HOSTPORT-MASQ
+-A POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \\"lab\\" id: \\"1\\"" -j CNI-5ba1f1e7c0ffee0123456789
+-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 80 -j CNI-DN-0123456789abcdef01234
+-A CNI-DN-0123456789abcdef01234 -p tcp --dport 80 -j DNAT --to-destination 10.1.0.5:80
+*filter
+-A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+-A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
+COMMIT
+"""
+    nft = """{"nftables": [
+      {"rule": {"family": "inet", "table": "cni_hostport", "chain": "prerouting", "handle": 7}},
+      {"rule": {"family": "inet", "table": "cni_hostport", "chain": "hostports", "handle": 9, "comment": "abc"}},
+      {"rule": {"family": "ip", "table": "nat", "chain": "POSTROUTING", "handle": 4, "comment": "abc"}}]}"""
+
+    assert pod_rules([save], [nft]) == {
+        "POSTROUTING CNI-5ba1f1e7c0ffee0123456789",
+        "CNI-HOSTPORT-DNAT CNI-DN-0123456789abcdef01234",
+        "nft inet cni_hostport 9",
     }
