@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         host = task_vars["inventory_hostname"]
         try:
             wishes = wishes_of(arguments["findings"] or [], host)
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             return {
                 **result,
                 "failed": True,

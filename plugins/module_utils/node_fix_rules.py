@@ -88,8 +88,8 @@ def lost_pod_rules(before):
     if not before or before & read_pod_rules():
         return ""
     return (
-        f"{len(before)} rules that CNI plugins had written for pods (hostPort, masquerading) were flushed with it, and "
-        "are written only when a pod starts: delete those pods of this node, so that new ones are started"
+        f"the rules that CNI plugins had written for pods (hostPort, masquerading; {len(before)} of them) were flushed "
+        "with it, and are written only when a pod starts: delete those pods of this node, so that new ones are started"
     )
 
 

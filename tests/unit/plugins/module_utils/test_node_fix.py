@@ -297,7 +297,7 @@ def test_rules_of_pods_that_went_with_a_manager_are_a_failure(node, monkeypatch,
     for module in (node_fix, node_fix_rules):
         monkeypatch.setattr(module, "read_pod_rules", lambda: next(rules))
 
-    with pytest.raises(FixError, match="the change was made, but 1 rules that CNI plugins had written for pods"):
+    with pytest.raises(FixError, match="the change was made, but the rules that CNI plugins had written for pods"):
         change(node) if change else give_back(False, node.journal)
 
 
