@@ -185,6 +185,11 @@ def main():
         nonce = b""
     if len(nonce) != NONCE_OCTETS:
         module.fail_json(msg=f"nonce: got {arguments['nonce']!r}: give {2 * NONCE_OCTETS} hexadecimal digits")
+    for item in (*arguments["ports"], *arguments["attempts"]):
+        if not 0 <= item["port"] <= 65535 or not 0 <= item.get("target", 0) <= 65535:
+            module.fail_json(msg=f"expected ports and targets from 0 to 65535, got {item!r}")
+    if not 0 < arguments["number"] <= 65535:
+        module.fail_json(msg=f"number: expected 1 to 65535, got {arguments['number']}")
     try:
         if arguments["step"] == "watch":
             found = watch(nonce, arguments["ports"], arguments["deadline_s"])

@@ -103,7 +103,7 @@ def _targets(nodes: list[dict], version: str) -> list[Target]:
 
 def _bgp(configuration: dict, nodes: list[dict]) -> Iterator[Need]:
     """BGP among all nodes, or with the route reflectors where the mesh is off; other peers are not nodes."""
-    port = configuration.get("listenPort") if isinstance(configuration.get("listenPort"), int) else BIRD_PORT
+    port = _port(configuration.get("listenPort"), BIRD_PORT)
     has_mesh = configuration.get("nodeToNodeMeshEnabled") is not False
     reflectors = {item["name"] for item in nodes if item["reflector"]}
     for version in ("4", "6"):

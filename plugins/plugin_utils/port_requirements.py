@@ -110,11 +110,15 @@ def _unreachable(need: Mapping, attempts: list[Attempt]) -> Iterator[dict]:
     for (direction, node), pairs in blamed(tries, outside).items():
         others = list(dict.fromkeys(target if direction == FROM else source for source, target in pairs))
         causes = list(dict.fromkeys(faults[pair] for pair in pairs))
+        is_ipv6 = any(":" in item.address for item in tried if (item.source, item.goal) in pairs)
+        program = "ip6tables" if is_ipv6 else "iptables"
         is_host = direction == FROM or node not in outside
-        yield _finding(need, direction, node, is_host=is_host, others=others, causes=causes)
+        yield _finding(need, direction, node, is_host=is_host, others=others, causes=causes, program=program)
 
 
-def _finding(need: Mapping, direction: str, node: str, *, is_host: bool, others: list[str], causes: list[str]) -> dict:
+def _finding(
+    need: Mapping, direction: str, node: str, *, is_host: bool, others: list[str], causes: list[str], program: str
+) -> dict:
     end = "to" if direction == FROM else "from"
     where = f" at {node}" if not is_host else ""
     return finding(
@@ -126,17 +130,17 @@ def _finding(need: Mapping, direction: str, node: str, *, is_host: bool, others:
         expected=f"{need['words']} gets through, since {need['why']}"
         if need["is_mesh"]
         else f"{need['words']} answers every node, since it is one of {need['why']}",
-        remedy=_remedy(need, direction),
+        remedy=_remedy(need, direction, program),
     )
 
 
-def _remedy(need: Mapping, direction: str) -> str:
+def _remedy(need: Mapping, direction: str, program: str) -> str:
     match = "-p 4" if need["protocol"] == "ipip" else f"-p {need['protocol']} --dport {need['port']}"
     chain = "OUTPUT" if direction == FROM else "INPUT"
     service = f"; look whether {need['name']} runs there" if need["serves"] and direction == TO else ""
     return (
-        f"find the rule that drops it (iptables-save, nft list ruleset, security groups between the nodes), or on the "
-        f"node: iptables -I {chain} {match} -j ACCEPT{service}; then try again: preflight.yml --tags ports"
+        f"find the rule that drops it ({program}-save, nft list ruleset, security groups between the nodes), or on the "
+        f"node: {program} -I {chain} {match} -j ACCEPT{service}; then try again: preflight.yml --tags ports"
     )
 
 

@@ -51,7 +51,7 @@ def outcome_of(run: Mapping, problems: list[dict]) -> dict:
             wave, last_wave = _waves(run["nodes"])
             sentence = _change_sentence(counts, wave, last_wave)
         else:
-            sentence = _stopped_sentence(phase, counts, blockers, reason)
+            sentence = _stopped_sentence(phase, counts, blockers, reason, check_mode=run["check_mode"])
         detail = "" if phase == "preflight" else f"{reason}. {_tally(counts)}" if reason else _tally(counts)
     elif run["phase"] != "done":
         status, phase = "running", run["phase"]
@@ -132,10 +132,13 @@ def _completed_words(check_mode, counts, blocker_count, accepted):
     return f"Completed on {total}: {done}.", ""
 
 
-def _stopped_sentence(phase, counts, blockers, reason):
+def _stopped_sentence(phase, counts, blockers, reason, *, check_mode):
     if phase == "preflight":
         return _preflight_sentence(blockers, reason)
     if phase == "fix":
+        if check_mode:
+            there = numbered(len(blockers), "blocker")
+            return f"Changed nothing: {there} now, and only a real run shows which of them can be mended."
         left = f": {numbered(len(blockers), 'blocker')} left" if blockers else ""
         return f"Not everything could be mended{left}."
     if phase == "cluster":

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.port_needs import BIRD, KERNEL, WIREGUARD, Need, Target
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.port_plan import make_plan
@@ -74,6 +76,16 @@ def test_a_node_that_hears_nothing_is_the_one_at_fault():
     assert (found["id"], found["node"], found["severity"]) == ("network.port_unreachable", "w2", "blocker")
     assert found["observed"] == "UDP 4789 (VXLAN) from cp1, w1: sent, and did not arrive"
     assert "iptables -I INPUT -p udp --dport 4789 -j ACCEPT" in found["remedy"]
+
+
+def test_the_remedy_is_of_the_ip_version_that_was_tried():
+    targets = tuple(Target(name, f"fd00::{number}") for number, name in enumerate(NAMES, start=11))
+    exchange = Exchange(dataclasses.replace(VXLAN, targets=targets))
+    exchange.collect["w2"]["seen"] = []
+    (found,) = reachability_findings(exchange.result)
+
+    assert "(ip6tables-save, nft" in found["remedy"]
+    assert "ip6tables -I INPUT -p udp --dport 4789 -j ACCEPT" in found["remedy"]
 
 
 def test_a_node_from_which_nothing_gets_out_is_the_one_at_fault():

@@ -226,6 +226,10 @@ def test_a_report_says_what_was_mended_and_that_blockers_are_left():
     outcome = report_of(fixed("done", {**BLOCKER, "node": "w1"}))["outcome"]
     assert (outcome["status"], outcome["phase"]) == ("stopped", "fix")
     assert outcome["sentence"] == "Not everything could be mended: 1 blocker left."
+    predicted = report_of(fixed("done", BLOCKER, check_mode=True))["outcome"]
+    assert predicted["sentence"] == (
+        "Changed nothing: 1 blocker now, and only a real run shows which of them can be mended."
+    )
 
 
 def test_a_reason_from_outside_stops_the_run_in_its_phase():
