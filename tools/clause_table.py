@@ -214,6 +214,7 @@ SECURE_WORKLOAD_CLAUSES = (
         (
             "cluster.admission_refused",
             "cluster.admission_unknown",
+            "cluster.label_syncer",
             "webhook.could_block",
         ),
     ),

@@ -88,6 +88,7 @@ def host_record(name: str, hostvars: dict, result: dict) -> dict:
     }
 
 
+LABEL_SYNC = "security.openshift.io/scc.podSecurityLabelSync"
 # What may name a host in the cluster, the surest first.
 IDENTITIES = ("name", "hostname", "address", "machine_id")
 
@@ -222,6 +223,27 @@ def _refuses_pods(webhook: dict) -> bool:
     return is_dead(webhook) and "pods" in webhook["resources"] and not webhook["conditions"]
 
 
+def label_sync_findings(namespace: dict) -> list[dict]:
+    """A namespace whose Pod Security labels OpenShift is told to keep: it overwrites those of role cluster.
+
+    Unset it keeps only labels that it made itself. Source: OpenShift's cluster-policy-controller, pod security
+    admission label synchronization.
+    """
+    if namespace.get("labels", {}).get(LABEL_SYNC) != "true":
+        return []
+    return [
+        finding(
+            "cluster.label_syncer",
+            severity=WARNING,
+            requirement="secure-workload/Requirements and Prerequisites",
+            observed=f"namespace {namespace['name']} has {LABEL_SYNC}=true: OpenShift sets its Pod Security labels "
+            "back to what its service accounts may",
+            expected="Pod Security labels that stay as role cluster sets them",
+            remedy=f"oc label namespace {namespace['name']} {LABEL_SYNC}=false --overwrite, then run site.yml",
+        )
+    ]
+
+
 def evaluate_cluster(
     probe: dict, cluster_hosts: dict[str, dict], engine: str = "native", matrix: Matrix | None = None
 ) -> list[dict]:
@@ -238,6 +260,7 @@ def evaluate_cluster(
         found += windows_findings(probe["nodes"], engine)
     network = network_of(probe)
     if network:
+        found += label_sync_findings(probe["namespace"]) if network.is_openshift else []
         hosts = {node: host for host, node in match_nodes(cluster_hosts, probe["nodes"]).items()}
         records = {node: cluster_hosts[host] for node, host in hosts.items()}
         modes = {node: record["proxy_mode"] for node, record in records.items()}

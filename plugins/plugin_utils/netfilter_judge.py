@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_kube_proxy import NFTABLES_SINCE
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import MaskPlan, bits_in_use, plan_mask
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Known
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_known import Felix, Known
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_marks import (
     Collision,
     MarkUser,
@@ -39,7 +39,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_owners 
     KUBELET,
     SECURE_WORKLOAD,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import NATIVE, Rule, Table
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_rules import LEGACY, NATIVE, NFT, Rule, Table
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_stale import find_stale
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.netfilter_state import PacketFilters
 
@@ -48,6 +48,8 @@ RULES_CLAUSE = "calico/Node Requirements"
 PROXY_CLAUSE = "calico/Supported kube-proxy modes"
 # Felix reads tables that iptables cannot show since then. Source: projectcalico/calico#13328.
 _READS_INCOMPATIBLE = (3, 33)
+# Value Auto of iptablesBackend. Source: projectcalico/calico#2322 and the CRDs.
+_AUTO_BACKEND_SINCE = (3, 17)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _backends(judged: Judged) -> Iterator[dict]:
     if not here or not there or here == there or not judged.filters.places(KUBE_PROXY):
         return
     is_old = there == NATIVE and felix.version is not None and felix.version < NFTABLES_SINCE
-    remedy = "set iptablesBackend: Auto in the FelixConfiguration, or point both to one backend"
+    remedy = _remedy_for_backend(felix, there)
     if NATIVE in (here, there):
         remedy = "set nftablesMode in the FelixConfiguration to what kube-proxy's mode is, or change kube-proxy's mode"
     yield finding(
@@ -216,6 +218,15 @@ def _backends(judged: Judged) -> Iterator[dict]:
         expected="Calico 3.29 or newer for kube-proxy's nftables mode" if is_old else "one backend for both",
         remedy="upgrade Calico, or set kube-proxy's mode to iptables" if is_old else remedy,
     )
+
+
+def _remedy_for_backend(felix: Felix, wanted: str) -> str:
+    """Auto where the version has it and another was set; where Auto itself came to the wrong one, the right one."""
+    has_auto = felix.version is None or felix.version >= _AUTO_BACKEND_SINCE
+    if felix.backend and has_auto:
+        return "set iptablesBackend: Auto in the FelixConfiguration, or point both to one backend"
+    value = {LEGACY: "Legacy", NFT: "NFT"}.get(wanted, wanted)
+    return f"set iptablesBackend: {value} in the FelixConfiguration, where kube-proxy writes, then reboot the node"
 
 
 def _only(backends: list[str]) -> str:

@@ -91,19 +91,20 @@ def test_secure_workloads_chains_behind_felix(action, found):
 
 
 @pytest.mark.parametrize(
-    "felix",
+    ("felix", "value"),
     [
-        pytest.param(Felix((3, 13), MASK, "legacy"), id="C2322: Legacy by default beside iptables 1.8"),
-        pytest.param(Felix((3, 27), MASK), id="C8243: what Auto came to is seen in the rules"),
+        pytest.param(Felix((3, 13), MASK, "legacy"), "NFT", id="C2322: Legacy by default beside iptables 1.8"),
+        pytest.param(Felix((3, 17), MASK, "legacy"), "Auto", id="C2322: Legacy was kept where Auto is known"),
+        pytest.param(Felix((3, 27), MASK), "NFT", id="C8243: what Auto came to is seen in the rules"),
     ],
 )
-def test_calico_2322_and_8243_felix_writes_to_the_other_backend(felix):
+def test_calico_2322_and_8243_felix_writes_to_the_other_backend(felix, value):
     """kube-proxy is in nft, Felix in legacy: iptablesBackend."""
     found = judge(node(KUBE_PROXY, save("legacy", filter=felix_filter())), known(felix))
 
     assert found.keys() == {"packet_filter.backends_differ"}
     assert "iptables-legacy, kube-proxy to iptables-nft" in found["packet_filter.backends_differ"]["observed"]
-    assert "iptablesBackend: Auto" in found["packet_filter.backends_differ"]["remedy"]
+    assert f"iptablesBackend: {value} in" in found["packet_filter.backends_differ"]["remedy"]
 
 
 @pytest.mark.parametrize(("version", "severity"), [((3, 26), "blocker"), ((3, 31), "warning")])
