@@ -70,8 +70,16 @@ def with_cluster(
     if not cluster:
         return nodes
     matched = cluster_requirements.match_nodes(records, cluster["nodes"])
-    kubelets = {item["name"]: item.get("kubelet", "") for item in cluster["nodes"]}
-    known = [dataclasses.replace(node, kubelet_version=kubelets.get(matched.get(node.name, ""), "")) for node in nodes]
+    objects = {item["name"]: item for item in cluster["nodes"]}
+    of_host = {host: objects[name] for host, name in matched.items()}
+    known = [
+        dataclasses.replace(
+            node,
+            kubelet_version=of_host.get(node.name, {}).get("kubelet", ""),
+            is_ready=of_host.get(node.name, {}).get("ready", False),
+        )
+        for node in nodes
+    ]
     network = network_requirements.network_of(cluster)
     if network is None:
         return known

@@ -88,6 +88,8 @@ class Node:
     proxy_replaced: bool = False
     # As the cluster knows it, such as v1.34.4; empty where it does not.
     kubelet_version: str = ""
+    # Whether the API server has it as Ready, which kubelet reports itself.
+    is_ready: bool = False
 
     @property
     def containerd(self) -> dict:
@@ -304,9 +306,13 @@ def packet_filter_rules_unseen(node: Node) -> str | None:
 
 
 def kubelet_down(node: Node) -> str | None:
-    """A node of the cluster whose kubelet does not say that it is healthy."""
+    """A node of the cluster whose kubelet does not say that it is healthy.
+
+    Where nothing listens (healthzPort 0, or another address) the API server tells: kubelet reports Ready to it.
+    """
     kubelet = node.probe["kubelet"]
-    if not node.in_cluster or kubelet["healthy"]:
+    is_elsewhere = kubelet["active"] and node.is_ready and "refused" in kubelet["error"]
+    if not node.in_cluster or kubelet["healthy"] or is_elsewhere:
         return None
     return f"kubelet.service {'is' if kubelet['active'] else 'is not'} active; healthz: {kubelet['error']}"
 

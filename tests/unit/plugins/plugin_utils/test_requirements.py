@@ -445,3 +445,21 @@ def test_a_probe_that_is_none_is_refused_by_name():
 )
 def test_versions_are_read_from_their_leading_numbers(text, version):
     assert version_tuple(text) == version
+
+
+@pytest.mark.parametrize(
+    ("error", "active", "ready", "is_found"),
+    [
+        ("[Errno 111] Connection refused", True, True, False),
+        ("[Errno 111] Connection refused", True, False, True),
+        ("[Errno 111] Connection refused", False, True, True),
+        ("timed out", True, True, True),
+        ("[-]syncloop failed", True, True, True),
+    ],
+    ids=["a port that is off", "not Ready either", "no unit", "hangs", "says so"],
+)
+def test_a_kubelet_without_its_usual_port_is_judged_by_the_api_server(error, active, ready, is_found):
+    probe = probe_with(kubelet={"active": active, "healthy": False, "error": error})
+    node = dataclasses.replace(node_of(probe), is_ready=ready)
+
+    assert ("kubelet.not_healthy" in {item["id"] for item in evaluate_node(node)}) is is_found
