@@ -1,7 +1,7 @@
 # An index of what there is to do; the work is in tools/ and tests/. PYTHON may be any python3: bootstrap finds the right one.
 PYTHON ?= python3
 # One process for the lab's tests, which mostly wait, and one for all others: tests/conftest.py.
-PYTEST = .venv/bin/python -m pytest -n 2
+PYTEST = .venv/bin/python -m pytest -n 2 --durations=15
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help setup setup-lint demo test test-full lint lab-down clean

@@ -20,6 +20,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     requirements,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import CLUSTER_GROUPS, PLAIN_GROUP, hosts_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError
 
 ARGUMENT_SPEC = {
     "probes": {"type": "dict", "required": True},
@@ -134,7 +135,7 @@ class ActionModule(ActionBase):
         try:
             arguments["matrix"] = cluster_versions.read_matrix(arguments["calico_matrix"] or "")
             arguments["systems"] = os_matrix.read_os_matrix(arguments["os_matrix"] or "")
-        except (cluster_versions.MatrixError, os_matrix.OsMatrixError) as error:
+        except MatrixError as error:
             result.update(failed=True, msg=str(error))
             return result
         try:

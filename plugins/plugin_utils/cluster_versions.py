@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from ansible_collections.portcullis.fleet.plugins.module_utils.finding import BLOCKER, WARNING, finding
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import Version, parse_version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError, date_of, read_matrix_file
 
 BUILT_IN = Path(__file__).with_name("calico_matrix.yml")
 VARIABLE = "portcullis_calico_matrix"
@@ -23,10 +23,6 @@ REQUIREMENT = "calico/Supported versions"
 IPVS_SINCE = (1, 9, 3)
 # The MutatingAdmissionWebhook API that older Istio needs is gone. Source: the requirement text.
 ISTIO_2_SINCE, ISTIO_2 = (1, 16), (1, 2)
-
-
-class MatrixError(ValueError):
-    """The file of versions cannot be used; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +57,9 @@ def read_matrix(path: str = "") -> Matrix:
 
     :raises MatrixError: it is not there, or not what it has to be.
     """
-    where = Path(path).expanduser() if path else BUILT_IN
-    try:
-        content = yaml.safe_load(where.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise MatrixError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("calico"), dict):
-        raise MatrixError(f"{where} has no mapping calico: start from a copy of the collection's file")
+    content, where = read_matrix_file(path, BUILT_IN, "calico")
     tables = {name: _rows(content.get(name) or {}, f"{where}: {name}") for name in ("calico", "istio")}
-    return Matrix(tables["calico"], tables["istio"], str(content.get("as_of") or "no date"), where.name)
+    return Matrix(tables["calico"], tables["istio"], date_of(content), where.name)
 
 
 def _rows(items: object, where: str) -> dict[Version, Row]:

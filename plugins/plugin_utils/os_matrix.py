@@ -7,13 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError, date_of, read_matrix_file
 
 BUILT_IN = Path(__file__).with_name("os_matrix.yml")
-
-
-class OsMatrixError(ValueError):
-    """The file of operating systems cannot be used; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +24,16 @@ class OsMatrix:
 def read_os_matrix(path: str = "") -> OsMatrix:
     """Read a file, the collection's own without a path.
 
-    :raises OsMatrixError: it is not there, or not what it has to be.
+    :raises MatrixError: it is not there, or not what it has to be.
     """
-    where = Path(path).expanduser() if path else BUILT_IN
-    try:
-        content = yaml.safe_load(where.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise OsMatrixError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("secure_workload"), dict):
-        raise OsMatrixError(f"{where} has no mapping secure_workload: start from a copy of the collection's file")
+    content, where = read_matrix_file(path, BUILT_IN, "secure_workload")
     engines = {name: _systems(item, f"{where}: {name}") for name, item in content.items() if name != "as_of"}
-    return OsMatrix(engines, str(content.get("as_of") or "no date"), where.name)
+    return OsMatrix(engines, date_of(content), where.name)
 
 
 def _systems(item: object, where: str) -> dict[str, list[str]]:
     if not isinstance(item, dict) or not all(isinstance(versions, list) for versions in item.values()):
-        raise OsMatrixError(f'{where}: expected ID: ["version", ...] for each operating system')
+        raise MatrixError(f'{where}: expected ID: ["version", ...] for each operating system')
     return {str(name): [str(version) for version in versions] for name, versions in item.items()}
 
 

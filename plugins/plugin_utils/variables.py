@@ -18,12 +18,12 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.image_reference import parse_reference
-from .cluster_versions import MatrixError, read_matrix
+from .cluster_versions import read_matrix
 from .containerd_gate import check_accepted
 from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
 from .containerd_settings import parse_settings
-from .os_matrix import OsMatrixError, read_os_matrix
+from .os_matrix import read_os_matrix
 
 PREFIX = "portcullis_"
 # What an argument_specs option and a module's argument have in common; the rest is documentation.
@@ -117,48 +117,24 @@ def _complain_images(images: list[Mapping]) -> str | None:
     return None
 
 
-def _complain_settings(items: list[Mapping]) -> str | None:
+def _complaint(read: Callable, value: object) -> str | None:
+    """What a reader that raises ValueError has against a value."""
     try:
-        parse_settings(items)
+        read(value)
     except ValueError as error:
-        return str(error)
-    return None
-
-
-def _complain_hosts(items: list[Mapping]) -> str | None:
-    try:
-        parse_hosts(items)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _complain_matrix(path: str) -> str | None:
-    try:
-        read_matrix(path)
-    except MatrixError as error:
-        return str(error)
-    return None
-
-
-# Beyond types and choices: what a value must be to work at all.
-def _complain_systems(path: str) -> str | None:
-    try:
-        read_os_matrix(path)
-    except OsMatrixError as error:
         return str(error)
     return None
 
 
 RULES: dict[str, Callable] = {
-    "portcullis_calico_matrix": _complain_matrix,
-    "portcullis_os_matrix": _complain_systems,
+    "portcullis_calico_matrix": lambda path: _complaint(read_matrix, path),
+    "portcullis_os_matrix": lambda path: _complaint(read_os_matrix, path),
     "portcullis_namespace": _complain_namespace,
     "portcullis_waves": _complain_waves,
-    "portcullis_containerd_hosts": _complain_hosts,
+    "portcullis_containerd_hosts": lambda items: _complaint(parse_hosts, items),
     "portcullis_containerd_health_timeout": _complain_timeout,
     "portcullis_containerd_accept_restart_of": lambda value: check_accepted(value) or None,
-    "portcullis_containerd_settings": _complain_settings,
+    "portcullis_containerd_settings": lambda items: _complaint(parse_settings, items),
     "portcullis_images": _complain_images,
     "portcullis_registry_config_path": lambda value: check_directory(value) or None,
 }

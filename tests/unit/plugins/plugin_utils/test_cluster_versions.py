@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_versions import (
-    MatrixError,
     calico_findings,
     ipvs_findings,
     istio_findings,
     read_matrix,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError
 
 MATRIX = read_matrix()
 

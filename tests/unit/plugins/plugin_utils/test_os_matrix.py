@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.os_matrix import OsMatrixError, is_listed, read_os_matrix
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.os_matrix import is_listed, read_os_matrix
 
 
 def system(name: str, version: str, variant: str = "") -> dict:
@@ -51,7 +52,7 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path, text, reason):
     if text is not None:
         file.write_text(text)
 
-    with pytest.raises(OsMatrixError, match=r"mine\.yml") as raised:
+    with pytest.raises(MatrixError, match=r"mine\.yml") as raised:
         read_os_matrix(str(file))
     assert reason in str(raised.value)
 
