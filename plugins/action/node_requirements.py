@@ -72,20 +72,16 @@ def with_cluster(
         return nodes
     matched = cluster_requirements.match_nodes(records, cluster["nodes"])
     objects = {item["name"]: item for item in cluster["nodes"]}
-    of_host = {host: objects[name] for host, name in matched.items()}
-    known = [
-        dataclasses.replace(
-            node,
-            kubelet_version=of_host.get(node.name, {}).get("kubelet", ""),
-            is_ready=of_host.get(node.name, {}).get("ready", False),
-        )
-        for node in nodes
-    ]
     network = network_requirements.network_of(cluster)
-    if network is None:
-        return known
-    proxy = {"proxy_mode": network.proxy.mode, "proxy_replaced": network.replaces_proxy}
-    return [dataclasses.replace(node, calico=network.calico_on(matched.get(node.name, "")), **proxy) for node in known]
+    proxy = {"proxy_mode": network.proxy.mode, "proxy_replaced": network.replaces_proxy} if network else {}
+    known = []
+    for node in nodes:
+        name = matched.get(node.name, "")
+        told = objects.get(name, {})
+        kubelet = {"kubelet_version": told.get("kubelet", ""), "is_ready": told.get("ready", False)}
+        calico = {"calico": network.calico_on(name)} if network else {}
+        known.append(dataclasses.replace(node, **kubelet, **proxy, **calico))
+    return known
 
 
 def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:

@@ -24,18 +24,11 @@ from .node_fix_texts import (
     sets_unmanaged,
     switch_ufw_off,
 )
+from .node_settings import NETWORK_MANAGER_DIRECTORIES, NETWORK_MANAGER_MAIN, NETWORK_MANAGER_UNIT
 from .probe import PACKET_FILTER_UNITS, UFW_CONFIG, is_active, read_units
 
-NETWORK_MANAGER = "NetworkManager.service"
 # Source: Calico's documentation, "Configure NetworkManager".
 UNMANAGED_FILE = "/etc/NetworkManager/conf.d/calico.conf"
-# NetworkManager.conf(5): each may set the same key.
-NETWORK_MANAGER_PLACES = (
-    "/usr/lib/NetworkManager/conf.d",
-    "/run/NetworkManager/conf.d",
-    "/etc/NetworkManager/conf.d",
-)
-NETWORK_MANAGER_MAIN = "/etc/NetworkManager/NetworkManager.conf"
 MODULES_FILE = "/etc/modules-load.d/portcullis.conf"
 # sysctl.d(5): the last file by name wins, and 99-sysctl.conf often is a link to /etc/sysctl.conf.
 SYSCTL_FILE = "/etc/sysctl.d/99-zz-portcullis.conf"
@@ -106,20 +99,20 @@ def share_modules(steps):
 
 def plan_unmanaged(_wish, contents):
     """Plan that NetworkManager leaves Calico's interfaces alone."""
-    steps = [{"kind": "reload", "name": NETWORK_MANAGER}]
+    steps = [{"kind": "reload", "name": NETWORK_MANAGER_UNIT}]
     text, after = edited(
         UNMANAGED_FILE, contents, lambda text: add_unmanaged(text, UNMANAGED, extends=unmanaged_elsewhere())
     )
     if after == text:
-        return {}, steps, [f"{NETWORK_MANAGER} reads {UNMANAGED_FILE} again"]
-    changes = [f"{UNMANAGED_FILE}: unmanaged-devices has {';'.join(UNMANAGED)}", f"{NETWORK_MANAGER} reads it"]
+        return {}, steps, [f"{NETWORK_MANAGER_UNIT} reads {UNMANAGED_FILE} again"]
+    changes = [f"{UNMANAGED_FILE}: unmanaged-devices has {';'.join(UNMANAGED)}", f"{NETWORK_MANAGER_UNIT} reads it"]
     return {UNMANAGED_FILE: content_of(after)}, steps, changes
 
 
 def unmanaged_elsewhere():
     """Return whether another file of NetworkManager sets unmanaged devices, which a plain C(=) would take back."""
     paths = [NETWORK_MANAGER_MAIN]
-    for place in NETWORK_MANAGER_PLACES:
+    for place in NETWORK_MANAGER_DIRECTORIES:
         names = sorted(os.listdir(place)) if os.path.isdir(place) else []
         paths += [f"{place}/{name}" for name in names if name.endswith(".conf")]
     return any(sets_unmanaged(read_text(path) or "") for path in paths if path != UNMANAGED_FILE)

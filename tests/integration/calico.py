@@ -29,6 +29,20 @@ def custom(kind: str, name: str, **spec: object) -> dict:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
+def calico_node(**pod_spec: object) -> dict:
+    """The DaemonSet of calico-node, with the spec of its pods."""
+    labels = {"k8s-app": "calico-node"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "calico-node", "namespace": "kube-system"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec},
+        },
+    }
+
+
 def listed(*items: dict) -> str:
     """Objects as one text for kubectl."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})

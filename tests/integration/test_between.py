@@ -18,7 +18,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network impo
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_requirements import flat_findings
 
-from tests.integration.calico import custom, definition, in_cluster
+from tests.integration.calico import calico_node, custom, definition, in_cluster
 from tests.integration.fleet import BIN, ROOT, Fleet, Run, run_ansible
 from tests.integration.test_probe import TRACES
 from tests.lab import Lab
@@ -26,24 +26,12 @@ from tests.lab import Lab
 BUSYBOX = "docker.io/library/busybox:1.33"
 PLURALS = {"FelixConfiguration": "felixconfigurations", "IPPool": "ippools", "BGPConfiguration": "bgpconfigurations"}
 DEFINITIONS = [definition(plural, kind) for kind, plural in PLURALS.items()]
-LABELS = {"k8s-app": "calico-node"}
 # A Calico with every tunnel; its pods wait for a scheduler that there is not.
-CALICO_NODE = {
-    "apiVersion": "apps/v1",
-    "kind": "DaemonSet",
-    "metadata": {"name": "calico-node", "namespace": "kube-system"},
-    "spec": {
-        "selector": {"matchLabels": LABELS},
-        "template": {
-            "metadata": {"labels": LABELS},
-            "spec": {
-                "schedulerName": "nobody",
-                "nodeSelector": {"kubernetes.io/os": "linux"},
-                "containers": [{"name": "calico-node", "image": "registry.invalid/calico/node:v3.27.0"}],
-            },
-        },
-    },
-}
+CALICO_NODE = calico_node(
+    schedulerName="nobody",
+    nodeSelector={"kubernetes.io/os": "linux"},
+    containers=[{"name": "calico-node", "image": "registry.invalid/calico/node:v3.27.0"}],
+)
 OBJECTS = [
     custom("FelixConfiguration", "default", wireguardEnabled=True),
     custom("IPPool", "first", cidr="10.244.0.0/17", ipipMode="Always", vxlanMode="Never"),

@@ -9,30 +9,18 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_requirements import evaluate_cluster
 
-from tests.integration.calico import custom, definition, in_cluster
+from tests.integration.calico import calico_node, custom, definition, in_cluster
 from tests.integration.fleet import NAMESPACE, Fleet
 from tests.lab import Lab
 
 DEFINITIONS = [definition("felixconfigurations", "FelixConfiguration"), definition("ippools", "IPPool")]
-LABELS = {"k8s-app": "calico-node"}
 CONTAINER = {
     "name": "calico-node",
     "image": "registry.invalid/calico/node:v3.31.0",
     "env": [{"name": "FELIX_CHAININSERTMODE", "value": "Insert"}],
 }
-CALICO_NODE = {
-    "apiVersion": "apps/v1",
-    "kind": "DaemonSet",
-    "metadata": {"name": "calico-node", "namespace": "kube-system"},
-    "spec": {
-        "selector": {"matchLabels": LABELS},
-        # No node has this label, so that nothing is started.
-        "template": {
-            "metadata": {"labels": LABELS},
-            "spec": {"nodeSelector": {"of-no-node": "true"}, "containers": [CONTAINER]},
-        },
-    },
-}
+# No node has this label, so that nothing is started.
+CALICO_NODE = calico_node(nodeSelector={"of-no-node": "true"}, containers=[CONTAINER])
 OBJECTS = [
     custom("FelixConfiguration", "default", chainInsertMode="Append", iptablesRefreshInterval="90s"),
     custom("IPPool", "overlapping", cidr="10.96.0.0/16"),

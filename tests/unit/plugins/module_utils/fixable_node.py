@@ -50,7 +50,9 @@ class FixableNode:
         }
         for name, path in paths.items():
             self.monkeypatch.setattr(node_fix_plan, name, str(root / path))
-        self.monkeypatch.setattr(node_fix_plan, "NETWORK_MANAGER_PLACES", (str(root / "etc/NetworkManager/conf.d"),))
+        self.monkeypatch.setattr(
+            node_fix_plan, "NETWORK_MANAGER_DIRECTORIES", (str(root / "etc/NetworkManager/conf.d"),)
+        )
         self.monkeypatch.setattr(node_fix_plan, "read_evidence", lambda in_container: self.read_evidence())
         self.monkeypatch.setattr(node_fix_steps, "call", self.call)
         for module in (node_fix_plan, node_fix_steps):
