@@ -21,6 +21,10 @@ REQUEST_TIMEOUT_S = 15
 PAGE = 500
 # A webhook with side effects, which the API server does not call in a dry run.
 NO_DRY_RUN = "does not support dry run"
+# The core kinds that are asked for, in the client's words.
+_CORE = {"configmaps": "config_map", "endpoints": "endpoints", "nodes": "node", "pods": "pod", "services": "service"}
+# Verbs that take the name of an object.
+_NAMED = ("get", "replace", "patch", "delete")
 # Exactly what a run does: (verb, API group, resource, in the namespace).
 ACCESS_NEEDED = (
     ("list", "", "nodes", False),
@@ -234,27 +238,27 @@ class Cluster:
         except ClusterError as error:
             return {**EMPTY_SURVEY, "unseen": {"cluster": str(error)}}
 
-    def _get(self, resource: Resource, name: str, namespace: str) -> tuple[int, dict]:
+    def _method(self, verb: str, resource: Resource, namespace: str) -> Callable:
+        """The client's function for a verb (get, list, create, replace, patch, delete), bound to kind and namespace."""
+        where = (namespace,) if namespace else ()
         if resource.group:
-            read = self._client.CustomObjectsApi(self._api).get_namespaced_custom_object
-            return self._call(read, resource.group, resource.version, namespace, resource.plural, name)
-        read = {
-            "configmaps": self._core.read_namespaced_config_map,
-            "endpoints": self._core.read_namespaced_endpoints,
-            "services": self._core.read_namespaced_service,
-        }[resource.plural]
-        return self._call(read, name, namespace)
+            scope = "namespaced" if where else "cluster"
+            method = getattr(self._client.CustomObjectsApi(self._api), f"{verb}_{scope}_custom_object")
+            return functools.partial(method, resource.group, resource.version, *where, resource.plural)
+        name = f"{'read' if verb == 'get' else verb}_{'namespaced_' if where else ''}{_CORE[resource.plural]}"
+        if verb == "list" and not where and resource.plural != "nodes":
+            name += "_for_all_namespaces"
+        method = getattr(self._core, name)
+        # Core methods take the name before the namespace.
+        is_named = verb in _NAMED
+        return lambda *args, **options: method(*args[:is_named], *where, *args[is_named:], **options)
+
+    def _get(self, resource: Resource, name: str, namespace: str) -> tuple[int, dict]:
+        return self._call(self._method("get", resource, namespace), name)
 
     def _list(self, resource: Resource, **options) -> tuple[int, dict | list]:
         """All objects of a kind, of a namespace where C(namespace) names one; with C(limit) no more than one page."""
-        where = (options.pop("namespace"),) if options.get("namespace") else ()
-        if resource.group:
-            objects = self._client.CustomObjectsApi(self._api)
-            read = objects.list_namespaced_custom_object if where else objects.list_cluster_custom_object
-            method = functools.partial(read, resource.group, resource.version, *where, resource.plural)
-        else:
-            read = self._core.list_namespaced_pod if where else self._core.list_pod_for_all_namespaces
-            method = functools.partial({"pods": read}[resource.plural], *where)
+        method = self._method("list", resource, options.pop("namespace", ""))
         if "limit" in options:
             status, answer = self._call(method, **options)
             return status, answer["items"] if status == 200 else answer

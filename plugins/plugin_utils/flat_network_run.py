@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cluster, ClusterError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import PAUSE_S, wait_until
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network import (
     HOST_PORT,
     LABELS,
@@ -33,7 +34,6 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network impo
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 START_TIMEOUT_S, EXTRA_TIMEOUT_S, CALL_TIMEOUT_S, ACCOUNT_TIMEOUT_S, DELETE_TIMEOUT_S = 90, 20, 60, 15, 30
-PAUSE_S = 0.5
 REASON_LENGTH = 160
 # A namespace of another run that is at work is younger.
 STALE_AFTER_S = POD_DEADLINE_S + 120
@@ -86,18 +86,8 @@ class FlatNetwork(Cluster):
         status, answer = self._call(self._core.delete_namespace, name)
         if status not in (200, 202, 404):
             return f"namespace {name} could not be deleted: {one_line(answer.get('message') or status)}"
-        is_gone = self.wait(lambda: self._call(self._core.read_namespace, name)[0] == 404, DELETE_TIMEOUT_S)
+        is_gone = wait_until(lambda: self._call(self._core.read_namespace, name)[0] == 404, DELETE_TIMEOUT_S)
         return "" if is_gone else f"namespace {name} is still being deleted"
-
-    @staticmethod
-    def wait(is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time."""
-        deadline = time.monotonic() + timeout_s
-        while not is_done():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(PAUSE_S)
-        return True
 
     def create_pod(self, namespace: str, pod: dict) -> str:
         """Create a pod; the reason where it is refused, else empty.
@@ -175,7 +165,7 @@ class _Proof:
             return not waiting
 
         timeout_s = EXTRA_TIMEOUT_S if is_extra else START_TIMEOUT_S
-        if not self._cluster.wait(settled, timeout_s):
+        if not wait_until(settled, timeout_s):
             for node in waiting.values():
                 self._fault(node, f"its pod did not start within {timeout_s} s", role, is_extra=is_extra)
         return found
@@ -243,7 +233,7 @@ class _Proof:
                     self._fault(waiting.pop(name), fault or "its pod left no answer", "client", is_extra=False)
             return not waiting
 
-        if not self._cluster.wait(settled, START_TIMEOUT_S + CALL_TIMEOUT_S):
+        if not wait_until(settled, START_TIMEOUT_S + CALL_TIMEOUT_S):
             for node in waiting.values():
                 self._fault(node, "its pod did not end in time", "client", is_extra=False)
         return answers, own
