@@ -51,7 +51,7 @@ def test_what_is_made_twice_or_has_changed_meanwhile_is_a_conflict(api: ClusterA
     with pytest.raises(ConflictError, match="already exists"):
         api.create(CONFIG_MAPS, config_map(a="1"), "default")
     api.patch(CONFIG_MAPS, NAME, {"data": {"a": "2"}}, "default")
-    with pytest.raises(ConflictError, match="does not replace ConfigMap default/cluster-api-test: .*modified"):
+    with pytest.raises(ConflictError, match=r"does not replace ConfigMap default/cluster-api-test: .*modified"):
         api.replace(CONFIG_MAPS, old)
     with pytest.raises(ConflictError):
         api.delete(CONFIG_MAPS, NAME, "default", preconditions={"resourceVersion": old["metadata"]["resourceVersion"]})
@@ -93,7 +93,7 @@ def test_objects_of_a_group_with_and_without_a_namespace(lab: Lab, api: ClusterA
 
 
 def test_a_refusal_names_what_was_asked_in_the_servers_words(api: ClusterApi):
-    with pytest.raises(RefusedError, match="does not create ConfigMap default/Not_A_Name: .*Invalid value") as caught:
+    with pytest.raises(RefusedError, match=r"does not create ConfigMap default/Not_A_Name: .*Invalid value") as caught:
         api.create(CONFIG_MAPS, {"metadata": {"name": "Not_A_Name"}}, "default")
     assert caught.value.status == 422
     with pytest.raises(RefusedError, match="does not list nothings"):
