@@ -18,7 +18,7 @@ import yaml
 _Base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_Base):
+class Loader(_Base):
     """YAML 1.1 with y and n, and dates left as text, as in JSON."""
 
     def construct_yaml_bool(self, node: yaml.ScalarNode) -> bool:
@@ -28,9 +28,9 @@ class _Loader(_Base):
         return self.construct_scalar(node)
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^[yYnN]$"), list("yYnN"))
-_Loader.add_constructor("tag:yaml.org,2002:bool", _Loader.construct_yaml_bool)
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_text)
+Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^[yYnN]$"), list("yYnN"))
+Loader.add_constructor("tag:yaml.org,2002:bool", Loader.construct_yaml_bool)
+Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_text)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def parse_documents(text: str) -> Documents:
     """Read all YAML or JSON documents of a text; lists of objects are taken apart, empty documents left out."""
     is_template = re.search(r"\{\{[-\s.\w]|\{%", text) is not None
     try:
-        loaded = [item for item in yaml.load_all(text.removeprefix("\ufeff"), _Loader) if item is not None]
+        loaded = [item for item in yaml.load_all(text.removeprefix("\ufeff"), Loader) if item is not None]
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""

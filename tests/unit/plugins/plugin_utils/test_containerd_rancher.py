@@ -97,7 +97,7 @@ def test_what_an_endpoint_leads_to(endpoint, expected):
         ),
         pytest.param("mirrors:\n  docker.io:\n    rewrite:\n      a: b\n", hub(), "has a rewrite", id="rewrite"),
         pytest.param(THERE, {"registry": "_default", "state": "absent"}, "take it out by hand", id="absent"),
-        pytest.param("mirrors: {docker.io: {}}\n", hub(), "written in braces", id="braces"),
+        pytest.param("x: &x\n  a: 1\nmirrors:\n  docker.io: *x\n", hub(), "something else", id="alias"),
         pytest.param("mirrors: [a]\n", hub(), "mirrors is no mapping", id="no-mapping"),
         pytest.param("a: b: c\n", hub(), "it is no YAML", id="no-yaml"),
     ],

@@ -17,7 +17,7 @@ URL = "https://m.example:5000"
     ("text", "path", "value", "expected"),
     [
         pytest.param("", ENDPOINT, [URL], f"mirrors:\n  docker.io:\n    endpoint:\n      - {URL}\n", id="empty"),
-        pytest.param("# mine\n", ("a",), "b", '# mine\na: "b"\n', id="only-a-comment"),
+        pytest.param("# mine\n", ("a",), "b", "# mine\na: b\n", id="only-a-comment"),
         pytest.param(
             "mirrors:  # mine\nconfigs: {}\n",
             ENDPOINT,
@@ -30,7 +30,7 @@ URL = "https://m.example:5000"
             ENDPOINT,
             [URL],
             'mirrors:\n    "*":\n        endpoint: ["http://a"] # last\n'
-            f"    docker.io:\n      endpoint:\n        - {URL}\n\n# of configs\nconfigs:\n  a: {{}}\n",
+            f"    docker.io:\n        endpoint:\n            - {URL}\n\n# of configs\nconfigs:\n  a: {{}}\n",
             id="beside-another",
         ),
         pytest.param(
@@ -44,16 +44,31 @@ URL = "https://m.example:5000"
             "mirrors:\n  docker.io:\n    endpoint:\n    - http://a # one\n    - http://b # two\n  # next\n  c:\n",
             ENDPOINT,
             [URL, "http://c"],
-            f"mirrors:\n  docker.io:\n    endpoint:\n    - {URL}\n    - http://c # two\n  # next\n  c:\n",
+            f"mirrors:\n  docker.io:\n    endpoint:\n    - {URL}\n    - http://c\n  # next\n  c:\n",
             id="list",
         ),
         pytest.param("a:\r\n  b: c\r\n", ("a", "d"), True, "a:\r\n  b: c\r\n  d: true\r\n", id="crlf"),
         pytest.param("a:\n  b: c", ("a", "d"), "*", 'a:\n  b: c\n  d: "*"', id="no-final-newline"),
-        pytest.param("a: |\n  text\nb: 1\n", ("c",), "d", 'a: |\n  text\nb: 1\nc: "d"\n', id="block-text"),
-        pytest.param("a: |\n  text\n", ("b",), "d", 'a: |\n  text\nb: "d"\n', id="block-text-at-the-end"),
-        pytest.param("---\n", ("a",), "b", '---\na: "b"\n', id="only-a-document-start"),
+        pytest.param("a: |\n  text\nb: 1\n", ("c",), "d", "a: |\n  text\nb: 1\nc: d\n", id="block-text"),
+        pytest.param("a: |\n  text\n", ("b",), "d", "a: |\n  text\nb: d\n", id="block-text-at-the-end"),
+        pytest.param("---\n", ("a",), "b", "---\na: b\n", id="only-a-document-start"),
         pytest.param("---\na:\n  b: c\n", ("a", "d"), "*", '---\na:\n  b: c\n  d: "*"\n', id="document-start"),
-        pytest.param("a: 'b' # c\n", ("a",), "d", 'a: "d" # c\n', id="scalar"),
+        pytest.param("a: 'b' # c\n", ("a",), "d", "a: 'd' # c\n", id="scalar"),
+        pytest.param(
+            "mirrors: {a: {} }\n",
+            ENDPOINT,
+            [URL],
+            f'mirrors: {{a: {{}}, docker.io: {{endpoint: ["{URL}"]}} }}\n',
+            id="braces",
+        ),
+        pytest.param(
+            "mirrors: {} # c\n",
+            ENDPOINT,
+            [URL],
+            f'mirrors: {{docker.io: {{endpoint: ["{URL}"]}}}} # c\n',
+            id="no-braces",
+        ),
+        pytest.param("mirrors: ~\n", ("mirrors", "a"), True, "mirrors: {a: true}\n", id="null"),
     ],
 )
 def test_set_yaml(text, path, value, expected):
@@ -65,13 +80,10 @@ def test_set_yaml(text, path, value, expected):
 @pytest.mark.parametrize(
     ("text", "path", "reason"),
     [
-        pytest.param("mirrors: {a: {}}\n", ENDPOINT, "written in braces", id="braces"),
-        pytest.param("mirrors: {}\n", ENDPOINT, "written in braces", id="empty-braces"),
         pytest.param("- a\n", ENDPOINT, "holds a list", id="list"),
         pytest.param("a: b: c\n", ENDPOINT, "no YAML", id="no-yaml"),
         pytest.param("a: 1\n---\nb: 2\n", ENDPOINT, "no YAML", id="two-documents"),
         pytest.param("mirrors: text\n", ENDPOINT, "mirrors is no mapping", id="no-mapping"),
-        pytest.param("mirrors: ~\n", ENDPOINT, "written as ~", id="null"),
         pytest.param("x: &x\n  a: 1\nmirrors: *x\n", ("mirrors", "b"), "something else", id="alias"),
     ],
 )
