@@ -12,13 +12,17 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api impor
     RefusedError,
     wait_until,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import CONFIG_MAPS, DAEMON_SETS, Resource
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    NODES,
+    Resource,
+)
 
 from tests.integration.calico import GROUP, custom, definition, in_cluster
 from tests.lab import Lab
 
 FELIX = Resource(GROUP, "v1", "felixconfigurations", "FelixConfiguration")
-NODES = Resource("", "v1", "nodes", "Node")
 NAME = "cluster-api-test"
 
 
