@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import subprocess
 import zlib
 
 COMMAND_TIMEOUT_S = 10
+HTTP_TIMEOUT_S = 2
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -34,6 +36,19 @@ def run_command(argv, executable=None):
     except OSError as error:
         return 127, "", str(error)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+def http_get(port, path, host="127.0.0.1"):
+    """GET from a port of this node as C((status, body)); C((None, reason)) when nothing answers."""
+    connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read(256).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        return None, str(error)
+    finally:
+        connection.close()
 
 
 def read_text(path):

@@ -7,34 +7,27 @@ every packet filter and whether or not someone holds the port: the kernel's VXLA
 can bind it then. A packet socket would not do, since it sees what a rule drops afterwards. Binding the port would not
 either: Felix or BIRD could not have it meanwhile. See raw(7).
 
-The watcher is a process of its own, since the other nodes send while no task runs here. It is reached by a Unix socket
-in the abstract name space and keeps everything in memory, so that there is no file to be left. It ends when it has been
-asked for what it saw, and at its deadline in any case.
+The watcher is a process of its own (detached.py), since the other nodes send while no task runs here.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import select
-import signal
 import socket
-import struct
 import time
 
+from . import detached
 from .port_packets import PROTOCOLS, attach_filter, filter_program, parse_probe
 
-COLLECT_TIMEOUT_S = 5
 READ_OCTETS = 65536
 # So that no sender can fill the memory of a watcher.
 SEEN_LIMIT = 20000
-_UCRED = struct.Struct("3i")
 
 
-def door_name(nonce):
-    """The abstract name under which the watcher of a run is asked."""
-    return b"\0portcullis-ports-" + nonce.hex().encode()
+def watcher_name(nonce):
+    """What tells the watcher of a run from others."""
+    return f"ports-{nonce.hex()}"
 
 
 def open_raw_sockets(nonce, watch):
@@ -74,52 +67,13 @@ def start_watcher(nonce, watch, deadline_s):
     :raises OSError: raw sockets are not allowed, or a watcher of this run is here already.
     """
     opened = open_raw_sockets(nonce, watch)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    told, tell = os.pipe()
+    kept = [raw.fileno() for _protocol, _family, raw in opened]
     try:
-        door.bind(door_name(nonce))
-        door.listen(1)
-        child = os.fork()
-        if child == 0:
-            _become_watcher(nonce, opened, door, tell, deadline_s)
-        os.close(tell)
-        tell = -1
-        os.waitpid(child, 0)
-        os.read(told, 1)  # it has left this session, whose end it shall outlive
+        detached.start(
+            watcher_name(nonce), lambda door: _watch(nonce, opened, door, time.monotonic() + deadline_s), kept
+        )
     finally:
-        for number in (told, tell):
-            if number >= 0:
-                os.close(number)
-        door.close()
         close_all(opened)
-
-
-def _become_watcher(nonce, opened, door, tell, deadline_s):
-    """Be the watcher, as nobody's child; never returns."""
-    try:
-        if os.fork():
-            os._exit(0)
-        os.setsid()
-        os.chdir("/")
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _close_all_but({tell, door.fileno(), *(raw.fileno() for _protocol, _family, raw in opened)})
-        os.write(tell, b"1")
-        os.close(tell)
-        _watch(nonce, opened, door, time.monotonic() + deadline_s)
-    finally:
-        os._exit(0)
-
-
-def _close_all_but(kept):
-    """Let go of the caller's pipes, since it waits for their end."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number > 2 and number not in kept:
-            with contextlib.suppress(OSError):
-                os.close(number)
 
 
 def _watch(nonce, opened, door, deadline):
@@ -134,7 +88,7 @@ def _watch(nonce, opened, door, deadline):
         for number in ready:
             if number is not door:
                 _receive(*by_number[number], nonce, seen)
-        if door in ready and _hand_over(door, list(seen.values())):
+        if door in ready and detached.hand_over(door, list(seen.values())):
             return
 
 
@@ -151,24 +105,6 @@ def _receive(protocol, family, raw, nonce, seen):
             seen.setdefault(tuple(probe.values()), probe)
 
 
-def _hand_over(door, seen):
-    """Answer the one who asks; True when it was this user, after which the watcher has nothing left to do."""
-    with door.accept()[0] as caller:
-        caller.settimeout(COLLECT_TIMEOUT_S)
-        credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        if _UCRED.unpack(credentials)[1] != os.geteuid():
-            return False
-        with contextlib.suppress(OSError):
-            caller.sendall(json.dumps(seen).encode())
-        return True
-
-
 def collect_seen(nonce):
     """What the watcher of a run has seen, or None where there is none (any more)."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-        caller.settimeout(COLLECT_TIMEOUT_S)
-        try:
-            caller.connect(door_name(nonce))
-            return json.loads(b"".join(iter(lambda: caller.recv(READ_OCTETS), b"")))
-        except (OSError, ValueError):
-            return None
+    return detached.collect(watcher_name(nonce))

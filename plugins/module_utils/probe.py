@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import http.client
 import os
 import platform
 import re
@@ -30,7 +29,7 @@ from .containerd_node import (
     find_daemon,
 )
 from .cri import CriClient, CriError
-from .host import flag_value, parse_os_release, parse_units, read_text, run_command
+from .host import flag_value, http_get, parse_os_release, parse_units, read_text, run_command
 from .kernel_features import probe_kernel
 from .node_fix_texts import is_ufw_on
 from .node_settings import NETWORK_MANAGER_UNIT, read_settings
@@ -38,7 +37,6 @@ from .packet_filters import read_packet_filters
 from .routes import read_routes
 
 PROBE_VERSION = 1
-HTTP_TIMEOUT_S = 2
 CRI_TIMEOUT_S = 5
 
 KUBELET_UNIT = "kubelet.service"
@@ -77,19 +75,6 @@ def read_units(names):
 def is_active(units, name):
     """Whether a unit is active."""
     return units.get(name, {}).get("ActiveState") == "active"
-
-
-def http_get(port, path):
-    """GET from a loopback port as C((status, body)); C((None, reason)) when nothing answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HTTP_TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read(256).decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        return None, str(error)
-    finally:
-        connection.close()
 
 
 def probe_system():

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.module_utils.detached import door_name
 from ansible_collections.portcullis.fleet.plugins.module_utils.port_send import connect_all, send_all
 from ansible_collections.portcullis.fleet.plugins.module_utils.port_watch import (
     collect_seen,
-    door_name,
     open_raw_sockets,
     start_watcher,
+    watcher_name,
 )
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="raw sockets need root")
@@ -35,7 +36,7 @@ def attempt(protocol: str, port: int, address: str = "127.0.0.1") -> dict:
 
 def has_door(nonce: bytes) -> bool:
     """Whether a watcher of this run is there."""
-    return f"@{door_name(nonce)[1:].decode()}" in Path("/proc/net/unix").read_text()
+    return f"@{door_name(watcher_name(nonce))[1:].decode()}" in Path("/proc/net/unix").read_text()
 
 
 def wait_until_gone(nonce: bytes, seconds: float) -> None:
