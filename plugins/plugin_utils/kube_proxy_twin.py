@@ -23,7 +23,10 @@ LABEL = "portcullis.io/kube-proxy"
 MOVING = "moving"
 # On the twin: what finish needs to put the original back as it was, and to see that nobody else has changed it.
 NOTE = "portcullis.io/kube-proxy-rollout"
+# On kube-proxy's ConfigMap, once a change is whole: what was there before, so that it can be taken back.
+HISTORY = "portcullis.io/kube-proxy-before"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "portcullis"}
+MANAGED_LABEL = "app.kubernetes.io/managed-by=portcullis"
 REVISION_LABEL = "controller-revision-hash"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # A DaemonSet's name is a label's value on its pods, with a suffix of six: 63 characters in all.
@@ -111,8 +114,13 @@ def parked(daemon_set: dict) -> dict:
     found = copy.deepcopy(daemon_set)
     found["spec"]["updateStrategy"] = {"type": "OnDelete"}
     pods = found["spec"]["template"]["spec"]
-    pods["affinity"] = _with_term(pods.get("affinity"), {"key": LABEL, "operator": "DoesNotExist"})
+    pods["affinity"] = parked_affinity(pods.get("affinity"))
     return found
+
+
+def parked_affinity(affinity: dict | None) -> dict:
+    """The affinity with which the original keeps to nodes without the label."""
+    return _with_term(affinity, {"key": LABEL, "operator": "DoesNotExist"})
 
 
 def is_parked(daemon_set: dict) -> bool:
@@ -128,10 +136,10 @@ def is_parked(daemon_set: dict) -> bool:
     )
 
 
-def note_of(daemon_set: dict, config_map: dict, key: str, text: str, wanted: dict) -> dict:
+def note_of(daemon_set: dict, config_map: dict, key: str, text: str, **known) -> dict:
     """What the twin keeps: the original's affinity and strategy, and the ConfigMap's text before and after.
 
-    :param wanted: the fields that the user asked for.
+    :param known: what else the steps need: C(state), C(wanted), C(mode_before) and C(mode_after).
     """
     return {
         "affinity": daemon_set["spec"]["template"]["spec"].get("affinity"),
@@ -141,7 +149,41 @@ def note_of(daemon_set: dict, config_map: dict, key: str, text: str, wanted: dic
         "key": key,
         "before": config_map["data"][key],
         "after": text,
-        "wanted": wanted,
+        **known,
+    }
+
+
+def history_of(previous: str | None, note: dict) -> dict | None:
+    """What the ConfigMap keeps of the time before: the oldest text, and all fields that were asked for since.
+
+    :param previous: the annotation as it is there.
+    :returns: None once a change leads back to that time.
+    """
+    if note["state"] == "absent":
+        return None
+    first = {"key": note["key"], "before": note["before"], "wanted": note["wanted"]}
+    if not previous:
+        return first
+    kept = json.loads(previous)
+    return {**kept, "wanted": _merged(kept["wanted"], note["wanted"])}
+
+
+def _merged(first: dict, second: dict) -> dict:
+    both = {**first, **second}
+    for name in first.keys() & second.keys():
+        if isinstance(first[name], dict) and isinstance(second[name], dict):
+            both[name] = _merged(first[name], second[name])
+    return both
+
+
+def reparked_note(note: dict, daemon_set: dict) -> dict:
+    """The note once somebody else has written the original meanwhile: what is theirs is what will be restored."""
+    strategy = daemon_set["spec"].get("updateStrategy")
+    affinity = daemon_set["spec"]["template"]["spec"].get("affinity")
+    return {
+        **note,
+        "affinity": note["affinity"] if affinity == parked_affinity(note["affinity"]) else affinity,
+        "update_strategy": note["update_strategy"] if as_mapping(strategy).get("type") == "OnDelete" else strategy,
     }
 
 

@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller half of kube_proxy_config: the cluster is changed from here, the node through its connection."""
+
+from __future__ import annotations
+
+import json
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import ClusterError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_nodes import NotANodeError, node_names
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES, SERVICES
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import RolloutError, Twin, find_twin
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_edit import configuration_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import Finish
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_move import Move, WorseError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import Start, directed
+
+ARGUMENT_SPEC = {
+    "kubeconfig": {"type": "path", "required": True},
+    "config": {"type": "dict", "default": {}},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "step": {"type": "str", "choices": ["all", "start", "node", "finish"], "default": "all"},
+    "node": {"type": "str"},
+    "timeout": {"type": "int", "default": 60},
+}
+# What is connected to on the node all the time: the Service that every cluster has.
+PROBED = ("kubernetes", "default")
+# Where kube-proxy tells its mode unless its configuration says otherwise.
+METRICS_ADDRESS = "127.0.0.1:10249"
+
+
+class NodeError(Exception):
+    """The node's half failed; C(result) is what it returned."""
+
+    def __init__(self, result: dict) -> None:
+        """Take the module's result."""
+        super().__init__(result.get("msg", ""))
+        self.result = result
+
+
+def refuse(arguments: dict) -> str:
+    """Why these arguments cannot be followed, empty when they can."""
+    config, state = arguments["config"], arguments["state"]
+    if state == "present" and not config:
+        return 'config: nothing is to be set; name fields of KubeProxyConfiguration, such as {"mode": "nftables"}'
+    if state == "absent" and config:
+        return "config: state absent gives back what was there before, whatever that is: leave config out"
+    return ""
+
+
+class ActionModule(ActionBase):
+    """modules/kube_proxy_config.py is the documentation."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
+        if reason := refuse(arguments):
+            return {**result, "failed": True, "msg": reason}
+        # Ansible's strings carry tags, and are no plain strings to a YAML parser.
+        arguments["config"] = json.loads(json.dumps(arguments["config"]))
+        self._arguments, self._vars = arguments, task_vars
+        result["changed"] = False
+        try:
+            self._api = ClusterApi(arguments["kubeconfig"])
+            for step in ("start", "node", "finish") if arguments["step"] == "all" else (arguments["step"],):
+                found = getattr(self, f"_{step}")()
+                result.update(found, changed=result["changed"] or found["changed"])
+        except NodeError as error:
+            result.update(error.result, failed=True)
+        except (ClusterError, RolloutError, WorseError, NotANodeError) as error:
+            result.update(failed=True, msg=str(error))
+        return {**result, "api_calls": self._api.calls}
+
+    def _start(self) -> dict:
+        arguments = self._arguments
+        start = Start(self._api, check_mode=self._task.check_mode, timeout_s=arguments["timeout"])
+        found = start.run(arguments["state"], arguments["config"])
+        before, after = found.pop("before"), found.pop("after")
+        diff = {"before": before, "after": after, "before_header": "kube-proxy", "after_header": "kube-proxy"}
+        return {**found, "diff": diff} if before != after else found
+
+    def _node(self) -> dict:
+        node = self._node_name()
+        twin = self._twin()
+        if twin is None:
+            return {"node": node, **self._proven()}
+        if Finish(self._api, twin).is_written():
+            return {"node": node, "changed": False}  # nodes are on their way back to the original
+        return {"node": node, **self._move(twin, node, to_original=twin.going_back)}
+
+    def _twin(self) -> Twin | None:
+        """The change that is under way, if this run leads it the same way."""
+        twin = find_twin(self._api)
+        if twin is None:
+            return None
+        asked = directed(twin, self._arguments["state"], self._arguments["config"])
+        if asked.going_back != twin.going_back:
+            raise RolloutError("another run leads this change the other way: run again from the step start")
+        return twin
+
+    def _move(self, twin: Twin, node: str, *, to_original: bool) -> dict:
+        ask = self._asker(configuration_of(twin.note["after"]))
+        move = Move(self._api, twin, node, ask, self._arguments["timeout"])
+        return move.run(to_original=to_original, check_mode=self._task.check_mode)
+
+    def _proven(self) -> dict:
+        """No change is under way: what runs here is what was asked for."""
+        wanted = self._arguments["config"].get("mode", "")
+        mode = self._asker(self._arguments["config"])("read")["proxy_mode"]
+        if wanted and mode and mode != wanted:
+            if self._task.check_mode:
+                return {"changed": True, "mode_before": mode, "mode": wanted}
+            raise RolloutError(
+                f"kube-proxy's live mode is {mode}, not {wanted}: its pod on this node runs another configuration than "
+                "the ConfigMap has; delete the pod"
+            )
+        return {"changed": False, "mode": mode}
+
+    def _finish(self) -> dict:
+        twin = self._twin()
+        if twin is None:
+            return {"changed": False, "waits_for": []}
+        finish = Finish(self._api, twin)
+        waiting = finish.waits_for()
+        if waiting or self._task.check_mode:
+            return {"changed": not waiting, "waits_for": waiting}
+        if not twin.going_back:
+            finish.write()
+        found, node = {}, self._node_name()
+        if node in finish.labels() and not twin.going_back:
+            found = {"returned": self._move(twin, node, to_original=True)}
+        waiting = sorted(finish.labels())
+        if not waiting:
+            finish.restore()
+        return {**found, "changed": True, "waits_for": waiting}
+
+    def _node_name(self) -> str:
+        host = self._vars["inventory_hostname"]
+        return self._arguments["node"] or node_names([host], self._vars["hostvars"], self._api.list(NODES))[host]
+
+    def _asker(self, configuration: dict):
+        """What runs a step of kube_proxy_node here, with the Service to watch and where kube-proxy tells its mode."""
+        service = self._api.get(SERVICES, *PROBED)["spec"]
+        common = {
+            "address": service["clusterIP"],
+            "port": service["ports"][0]["port"],
+            "metrics_address": configuration.get("metricsBindAddress") or METRICS_ADDRESS,
+        }
+        return lambda step, **options: self._ask({"step": step, **common, **options})
+
+    def _ask(self, arguments: dict) -> dict:
+        name = "portcullis.fleet.kube_proxy_node"
+        found = self._execute_module(module_name=name, module_args=arguments, task_vars=self._vars)
+        if found.get("failed") or found.get("unreachable"):
+            raise NodeError(found)
+        return found

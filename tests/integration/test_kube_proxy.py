@@ -1,0 +1,148 @@
+"""kube-proxy changes its mode node by node on a real cluster; nothing switches early, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MOVING
+
+from tests.integration.fleet import run_ansible
+from tests.integration.kube_proxy import FOREIGN, FOREIGN_RULES, NO_FOREIGN, Client, Proxy
+from tests.lab import Lab
+
+KUBE_PROXYS = "iptables-save | grep -E -e '-(A|D) KUBE-S(ERVICES|VC)' ; nft list tables | grep -w 'kube-proxy$'"
+# kube-proxy itself empties the former mode's rules when it starts, and makes the new ones about a second later.
+GAP_LIMIT_S = 5
+
+
+@pytest.fixture
+def proxy(lab: Lab, tmp_path: Path) -> Iterator[Proxy]:
+    found = Proxy(lab, tmp_path)
+    yield found
+    found.restore()
+
+
+@pytest.fixture
+def client(lab: Lab) -> Iterator[Client]:
+    found = None
+    try:
+        found = Client(lab, "w1", "w2")
+        yield found
+    finally:
+        if found:
+            found.remove()
+
+
+@pytest.fixture
+def foreign(lab: Lab) -> Iterator[dict[str, str]]:
+    """Rules of others on every node, as the kernel has them."""
+    nodes = ("cp1", "w1", "w2")
+    found = {node: lab.ssh(node, ["sh", "-c", f"{FOREIGN}; {FOREIGN_RULES}"]).stdout for node in nodes}
+    yield found
+    for node in nodes:
+        lab.ssh(node, ["sh", "-c", NO_FOREIGN])
+
+
+def rules_of(lab: Lab, node: str) -> str:
+    return lab.ssh(node, ["sh", "-c", KUBE_PROXYS], check=False).stdout
+
+
+def test_to_nftables_and_back(proxy: Proxy, client: Client, foreign: dict, capsys: pytest.CaptureFixture):
+    """With a run that is killed in the middle of a node, and pods that are deleted meanwhile."""
+    lab = proxy.lab
+    run = proxy.begin(mode="nftables")
+    try:
+        assert wait_until(lambda: proxy.label("cp1") == MOVING, 30)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    for node in ("w1", "w2"):
+        proxy.delete_pod(node)
+    assert {node: proxy.mode(node) for node in ("w1", "w2")} == {"w1": "iptables", "w2": "iptables"}
+    assert proxy.config_map()["data"] == proxy.before[1]
+
+    code, output = proxy.run(mode="nftables")
+    assert code == 0, output
+    assert set(proxy.modes().values()) == {"nftables"}
+    spec, data, ours = proxy.state()
+    assert (spec, ours) == (proxy.before[0], [])
+    old, new = proxy.before[1]["config.conf"], data["config.conf"]
+    assert new == old.replace("mode: iptables", "mode: nftables")
+    for node in proxy.nodes:
+        assert rules_of(lab, node) == "table ip kube-proxy\ntable ip6 kube-proxy\n"
+        assert lab.ssh(node, ["sh", "-c", FOREIGN_RULES]).stdout == foreign[node]
+
+    code, output = proxy.run(mode="nftables")
+    assert code == 0, output
+    assert "changed=0" in output
+    assert "changed=1" not in output
+
+    code, output = proxy.run("absent")
+    assert code == 0, output
+    assert proxy.state() == proxy.before
+    assert not proxy.config_map()["metadata"].get("annotations")
+    assert set(proxy.modes().values()) == {"iptables"}
+    for node in proxy.nodes:
+        assert "table" not in rules_of(lab, node)
+        assert lab.ssh(node, ["sh", "-c", FOREIGN_RULES]).stdout == foreign[node]
+    gap_s = client.longest_gap_s()
+    with capsys.disabled():
+        print(f"\na client in a pod saw no answer for at most {gap_s:.2f} s")
+    assert gap_s < GAP_LIMIT_S
+
+
+def module(proxy: Proxy, node: str, **arguments: object) -> tuple[int, str]:
+    """Run the module alone, as a user does for one node."""
+    given = json.dumps({"kubeconfig": str(proxy.lab.kubeconfig), **arguments})
+    argv = [
+        "ansible",
+        "-i",
+        str(proxy.lab.inventory_path),
+        node,
+        "-m",
+        "portcullis.fleet.kube_proxy_config",
+        "-a",
+        given,
+    ]
+    return run_ansible(argv)
+
+
+def test_what_would_have_no_effect_or_stop_kube_proxy_is_refused_before_anything_is_written(proxy: Proxy):
+    for config, message in (
+        ({"mod": "nftables"}, "config: mod: kube-proxy knows no such field and ignores it: mode is meant?"),
+        ({"mode": "nft"}, "mode"),
+        ({"iptables": {"syncPeriod": 0}}, "iptables.syncPeriod"),
+        ({}, "config: nothing is to be set"),
+    ):
+        code, output = module(proxy, "w1", config=config, step="start")
+        assert code != 0
+        assert message in output
+    assert proxy.state() == proxy.before
+
+
+def test_check_mode_shows_the_edit_and_writes_nothing(proxy: Proxy):
+    code, output = proxy.run("present", "--check", "--diff", mode="nftables")
+    assert code == 0, output
+    assert "-mode: iptables\n+mode: nftables" in output
+    assert "changed=2" in output
+    assert proxy.state() == proxy.before
+
+
+def test_a_node_that_is_worse_off_is_put_back_and_the_run_stops(proxy: Proxy):
+    """The lab's nodes have no IPVS, so kube-proxy ends there."""
+    code, output = proxy.run(mode="ipvs")
+    assert code != 0
+    assert "the node was put back to mode iptables" in output
+    assert proxy.modes() == dict.fromkeys(proxy.nodes, "iptables")
+    assert proxy.label("cp1") == proxy.label("w1") == ""
+    assert proxy.config_map()["data"] == proxy.before[1]
+
+    code, output = module(proxy, "w1", config={"mode": "nftables"}, step="start")
+    assert code != 0
+    assert "another change is under way, of mode to mode ipvs" in output
