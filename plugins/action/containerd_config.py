@@ -9,6 +9,7 @@ import json
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.containerd_task import ConfigTask, check_arguments, node_arguments
+from ..plugin_utils.node_call import call_node
 
 
 class ActionModule(ActionBase):
@@ -21,7 +22,7 @@ class ActionModule(ActionBase):
         if reason := check_arguments(arguments):
             return {**result, "failed": True, "msg": reason}
         given = node_arguments(arguments)
-        read = self._ask("portcullis.fleet.containerd_config", given, task_vars)
+        read = call_node(self, "portcullis.fleet.containerd_config", given, task_vars)
         if read.get("failed") or "facts" not in read:
             return {**result, **read}
         facts = read["facts"]
@@ -37,16 +38,6 @@ class ActionModule(ActionBase):
         if result.get("failed") or not task.needs_second_trip:
             return result
         plan = {"validate": task.validation, "plan": json.dumps(task.node_plan())}
-        written = self._ask("portcullis.fleet.containerd_write", plan, task_vars)
+        written = call_node(self, "portcullis.fleet.containerd_write", plan, task_vars)
         written.pop("invocation", None)
         return task.outcome(result, written)
-
-    def _ask(self, module, arguments, task_vars):
-        """Run a module on the node; its answer holds whole files, with credentials, which ssh would print at -vvv."""
-        # ssh asks its own copy of the play's context, as ansible-core 2.19 has it.
-        context = self._connection._play_context
-        shown, context.no_log = context.no_log, True
-        try:
-            return self._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
-        finally:
-            context.no_log = shown

@@ -11,11 +11,13 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cl
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_nodes import NotANodeError, node_names
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES, SERVICES
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import RolloutError, Twin, find_twin
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, find_twin
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_edit import configuration_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import Finish
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_move import Move, WorseError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_move import Move
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import Start, directed
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import NodeError, ask_node
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
 
 ARGUMENT_SPEC = {
     "kubeconfig": {"type": "path", "required": True},
@@ -29,15 +31,6 @@ ARGUMENT_SPEC = {
 PROBED = ("kubernetes", "default")
 # Where kube-proxy tells its mode unless its configuration says otherwise.
 METRICS_ADDRESS = "127.0.0.1:10249"
-
-
-class NodeError(Exception):
-    """The node's half failed; C(result) is what it returned."""
-
-    def __init__(self, result: dict) -> None:
-        """Take the module's result."""
-        super().__init__(result.get("msg", ""))
-        self.result = result
 
 
 def refuse(arguments: dict) -> str:
@@ -150,11 +143,5 @@ class ActionModule(ActionBase):
             "port": service["ports"][0]["port"],
             "metrics_address": configuration.get("metricsBindAddress") or METRICS_ADDRESS,
         }
-        return lambda step, **options: self._ask({"step": step, **common, **options})
-
-    def _ask(self, arguments: dict) -> dict:
         name = "portcullis.fleet.kube_proxy_node"
-        found = self._execute_module(module_name=name, module_args=arguments, task_vars=self._vars)
-        if found.get("failed") or found.get("unreachable"):
-            raise NodeError(found)
-        return found
+        return lambda step, **options: ask_node(self, name, {"step": step, **common, **options}, self._vars)

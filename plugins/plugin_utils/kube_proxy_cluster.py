@@ -29,10 +29,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin i
     twin_daemon_set,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_mapping, metadata, name_of
-
-
-class RolloutError(Exception):
-    """The change cannot be made, or cannot go on: what was found, and what to do."""
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader im
     PODS,
     Resource,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import (
-    RolloutError,
-    Twin,
-    pods_by_node,
-)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, pods_by_node
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import (
     HISTORY,
     LABEL,
@@ -33,6 +29,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin i
     restored_template,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_mapping, metadata, name_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
 
 REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 CONTROLLER_TIMEOUT_S = 30

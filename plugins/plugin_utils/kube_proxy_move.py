@@ -13,21 +13,13 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api impor
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import runs_calico
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import DAEMON_SETS, NODES, PODS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network import pod_fault
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import (
-    RolloutError,
-    Twin,
-    pods_on,
-    ready_on,
-)
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, pods_on, ready_on
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import LABEL, MOVING, is_parked, is_ready
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_mapping, metadata, name_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
 
 # Two moves, forth and back, each with its waits.
 WATCH_FACTOR = 8
-
-
-class WorseError(Exception):
-    """The node is worse off than before; the message says in what, and whether it was put back."""
 
 
 class Move:

@@ -15,7 +15,6 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit i
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import parse_version
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_candidate import candidate_pod, check
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import (
-    RolloutError,
     Twin,
     find_place,
     find_twin,
@@ -47,6 +46,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin i
     twin_name,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, metadata, name_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
 
 # kube-proxy's own on Linux where the configuration names none. Source: cmd/kube-proxy/app/server_linux.go
 DEFAULT_MODE = "iptables"

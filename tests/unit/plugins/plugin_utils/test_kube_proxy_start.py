@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import RolloutError, Twin
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import with_text
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import (
     directed,
@@ -14,6 +14,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start 
     written_at,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import HISTORY, NOTE
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
 
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 IPTABLES, NFTABLES = f"{HEAD}mode: iptables\n", f"{HEAD}mode: nftables\n"
