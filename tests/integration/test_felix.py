@@ -1,0 +1,169 @@
+"""Settings of Felix go through a cluster wave by wave, against a stand-in of Felix (felix_stand_in.py) on real nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
+
+from tests.integration.calico import custom
+from tests.integration.felix import FIELDS, KNOB, Felix
+from tests.integration.fleet import BIN, ROOT
+from tests.lab import Lab
+
+USERS = custom("FelixConfiguration", "default", logSeverityScreen="Info", iptablesRefreshInterval="90s")
+APPEND = {"chainInsertMode": "Append", "iptablesRefreshInterval": "0s"}
+
+
+@pytest.fixture(scope="module")
+def running(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Felix]:
+    found = Felix(lab, tmp_path_factory.mktemp("felix"), version="v3.31.0", fields=FIELDS, environment={})
+    yield found
+    found.remove()
+
+
+@pytest.fixture
+def felix(running: Felix) -> Iterator[Felix]:
+    """With a default of the user's, and nothing else."""
+    apply(running, USERS)
+    wait_until(lambda: set(modes(running).values()) == {"Insert"}, 20)
+    yield running
+    for node in running.nodes:
+        running.shell(node, f"rm -f {KNOB} /etc/calico/felix.cfg")
+    for name in running.objects():
+        running.lab.kubectl("delete", "felixconfiguration", name, "--ignore-not-found")
+
+
+def apply(felix: Felix, *items: dict) -> None:
+    felix.lab.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}))
+
+
+def modes(felix: Felix) -> dict[str, str]:
+    return {node: felix.mode(node) for node in felix.nodes}
+
+
+def spec(felix: Felix, name: str = "default") -> dict:
+    return felix.objects()[name]["spec"]
+
+
+def test_both_variants_and_the_way_back(felix: Felix):
+    """Append, as Secure Workload asks for it; nothing restarts at the end; a second run changes nothing; and back."""
+    code, output = felix.run(profile="secure_workload", variant="append")
+    assert code == 0, output
+    assert set(modes(felix).values()) == {"Append"}
+    assert set(felix.objects()) == {"default"}
+    assert {**APPEND, "logSeverityScreen": "Info"}.items() <= spec(felix).items()
+    ages = {node: felix.age_s(node) for node in felix.nodes}
+
+    code, output = felix.run(profile="secure_workload", variant="append")
+    assert code == 0, output
+    assert "changed=1" not in output
+    assert all(felix.age_s(node) >= age for node, age in ages.items()), "Felix was restarted for nothing"
+
+    code, output = felix.run(state="absent")
+    assert code == 0, output
+    assert spec(felix) == USERS["spec"]
+    assert set(modes(felix).values()) == {"Insert"}
+
+    code, output = felix.run(profile="secure_workload", variant="return")
+    assert code == 0, output
+    assert all("Policy explicitly accepted packet" in felix.rules(node) for node in felix.nodes)
+    assert all(line.endswith("-j RETURN") for node in felix.nodes for line in accepted(felix, node))
+
+
+def accepted(felix: Felix, node: str) -> list[str]:
+    return [line for line in felix.rules(node).splitlines() if "explicitly accepted" in line or "KX7AGNd6" in line]
+
+
+def test_a_wave_that_fails_is_put_back_and_the_run_stops(felix: Felix):
+    """w1 does not take the setting: cp1, of the first wave, keeps it, and default is not touched."""
+    felix.shell("w1", f"echo '{json.dumps({'ignore': ['chainInsertMode']})}' > {KNOB}")
+    code, output = felix.run(settings={"chainInsertMode": "Append"}, timeout=8)
+    assert code != 0
+    assert "chainInsertMode is Insert in the live rules" in output
+    assert spec(felix) == USERS["spec"]
+    assert "node.w1" not in felix.objects()
+    assert felix.mode("cp1") == "Append"
+
+    felix.shell("w1", f"rm {KNOB}")
+    code, output = felix.run(settings={"chainInsertMode": "Append"})
+    assert code == 0, output
+    assert set(modes(felix).values()) == {"Append"}
+    assert set(felix.objects()) == {"default"}
+
+
+def test_what_has_no_effect_or_harms_is_refused_before_anything_is_written(felix: Felix):
+    for settings, words in (
+        ({"chainInsertmode": "Append"}, "it is spelt chainInsertMode"),
+        ({"iptablesRefreshInterval": "0"}, '"0s"'),
+        ({"iptablesRefreshInterval": "1.5s"}, '"1500ms"'),
+        ({"iptablesMarkMask": 0x30000}, "is too little"),
+        ({"iptablesMarkMask": 0xFFFF}, "of kube-proxy"),
+    ):
+        code, output = felix.run(settings=settings)
+        assert code != 0
+        assert words in " ".join(output.replace("\\", "").split())
+    assert set(felix.objects()) == {"default"}
+    assert spec(felix) == USERS["spec"]
+
+
+def test_a_file_of_a_node_that_outranks_it_is_named_and_the_node_is_put_back(felix: Felix):
+    felix.shell("cp1", "mkdir -p /etc/calico; printf '[global]\\nChainInsertMode = insert\\n' > /etc/calico/felix.cfg")
+    wait_until(lambda: felix.mode("cp1") == "Insert", 10)
+    code, output = felix.run(settings={"chainInsertMode": "Append"}, timeout=8)
+    assert code != 0
+    assert "chainInsertMode is Insert in the live rules" in output or "felix.cfg" in output
+    assert set(felix.objects()) == {"default"}
+
+
+def test_a_run_that_is_killed_is_gone_on_with_and_another_change_meanwhile_is_refused(felix: Felix):
+    variables = json.dumps({"portcullis_felix_settings": APPEND})
+    argv = ["ansible-playbook", "-i", str(felix.lab.inventory_path), str(felix.playbook), "-e", variables]
+    run = subprocess.Popen(
+        [str(BIN / argv[0]), *argv[1:]], cwd=ROOT, start_new_session=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert wait_until(lambda: "node.cp1" in felix.objects(), 30)
+        time.sleep(1)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    code, output = felix.run(settings={"chainInsertMode": "Append", "iptablesRefreshInterval": "60s"})
+    assert code != 0
+    assert "is under way" in output
+    assert spec(felix) == USERS["spec"]
+
+    code, output = felix.run(settings=APPEND)
+    assert code == 0, output
+    assert set(modes(felix).values()) == {"Append"}
+    assert set(felix.objects()) == {"default"}
+
+
+def test_check_mode_writes_nothing(felix: Felix):
+    code, output = felix.run("--check", "--diff", settings=APPEND)
+    assert code == 0, output
+    assert "Append" in output
+    assert set(felix.objects()) == {"default"}
+    assert spec(felix) == USERS["spec"]
+
+
+@pytest.mark.full
+def test_the_environment_outranks_every_object(lab: Lab, running: Felix, tmp_path: Path):
+    """The module says where to change it, and changes it when it is told to."""
+    lab.kubectl("-n", "kube-system", "set", "env", "daemonset/calico-node", "FELIX_CHAININSERTMODE=insert")
+    lab.kubectl("-n", "kube-system", "rollout", "status", "daemonset/calico-node", "--timeout=60s", timeout_s=70)
+    try:
+        code, output = running.run(settings={"chainInsertMode": "Append"})
+        assert code != 0
+        assert "FELIX_CHAININSERTMODE" in output
+    finally:
+        lab.kubectl("-n", "kube-system", "set", "env", "daemonset/calico-node", "FELIX_CHAININSERTMODE-")
+        lab.kubectl("-n", "kube-system", "rollout", "status", "daemonset/calico-node", "--timeout=60s", timeout_s=70)
