@@ -1,4 +1,4 @@
-"""Settings of Felix go through a cluster wave by wave, against a stand-in of Felix (felix_stand_in.py) on real nodes."""
+"""Settings of Felix go through a cluster wave by wave; a stand-in of Felix (felix_stand_in.py) is on real nodes."""
 
 from __future__ import annotations
 
