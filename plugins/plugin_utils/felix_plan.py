@@ -113,14 +113,15 @@ def _change(cluster: FelixCluster, state: str, asked: Mapping[str, object]) -> t
             texts = [f"{field}: {why}" for field, why in sorted(desired.refused.items())]
             raise RolloutError("nothing was written. " + "; ".join(texts))
         spec = desired.spec
-    staged = staged_values(spec, version)
-    return Change(state, spec, staged, proof_of(cluster, spec, staged)), warnings
+    staged, notes = staged_values(spec, version)
+    carrier = {"metadata": {"name": "node.x", "annotations": notes}, "spec": staged}
+    return Change(state, spec, staged, notes, proof_of(cluster, spec, carrier)), warnings
 
 
-def felix_values(cluster: FelixCluster, spec: Mapping[str, object]) -> dict[str, Value]:
-    """The values that Felix makes of the fields of an object, by field; of one that is not known its text."""
+def felix_values(cluster: FelixCluster, item: dict) -> dict[str, Value]:
+    """The values that Felix makes of an object, by field; of one that is not known its text."""
     found = {}
-    for config, raw in object_values({"spec": dict(spec)})[0].items():
+    for config, raw in object_values(item)[0].items():
         parameter = BY_CONFIG.get(config.lower())
         try:
             found[parameter.name if parameter else config] = (
@@ -131,13 +132,16 @@ def felix_values(cluster: FelixCluster, spec: Mapping[str, object]) -> dict[str,
     return found
 
 
-def proof_of(cluster: FelixCluster, spec: Mapping[str, object], staged: Mapping[str, object]) -> dict:
-    """What a node is asked for when it is proven that it has the change; goes into the record."""
-    config = cluster.effective([*cluster.others, {"metadata": {"name": "node.x"}, "spec": dict(staged)}], "x")
+def proof_of(cluster: FelixCluster, spec: Mapping[str, object], carrier: dict) -> dict:
+    """What a node is asked for when it is proven that it has the change; goes into the record.
+
+    :param carrier: an object C(node.x) as nodes get it.
+    """
+    config = cluster.effective([*cluster.others, carrier], "x")
     felix = cluster.felix(config)
     health = {name: config.value(name) for name in ("healthEnabled", "healthHost", "healthPort")}
     return {
-        "values": felix_values(cluster, staged),
+        "values": felix_values(cluster, carrier),
         "felix": {
             "version": list(felix.version) if felix.version else None,
             "wireguard": felix.wireguard,
@@ -169,7 +173,7 @@ def _groups(cluster: FelixCluster, objects: Iterable[dict]) -> dict[str, list[st
 
 def _nodes_that_differ(cluster: FelixCluster, change: Change) -> dict[str, list[str]]:
     """The nodes where a setting is in force with another value, each with these settings in words."""
-    values, found = felix_values(cluster, change.staged), {}
+    values, found = change.proof["values"], {}
     for node, alike in _groups(cluster, cluster.others).items():
         config = cluster.effective(cluster.others, node)
         texts = [described(setting) for name, value in values.items() if (setting := _differs(config, name, value))]
@@ -195,7 +199,7 @@ def _check_in_force(cluster: FelixCluster, change: Change, *, profile: str) -> N
         if name in implied and value != implied[name]
     }
     objects = _final_objects(cluster, change)
-    values = felix_values(cluster, change.staged)
+    values = change.proof["values"]
     for node in _groups(cluster, objects):
         overridden = set()
         config = cluster.effective(objects, node)

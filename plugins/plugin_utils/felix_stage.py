@@ -15,8 +15,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_marks import INT32_BITS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_object import ANNOTATION, spellings
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import PARAMETERS, Version
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import MARK, PARAMETERS, Version
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_mapping, metadata, name_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
 
@@ -36,12 +37,14 @@ class Change:
     """What is to become of C(default), and what nodes have until then.
 
     state: present, or absent for the way back. spec: fields of C(default), None for one that is taken away.
-    staged: the same for nodes, where a built-in value stands for None. proof: what shows that a node has it.
+    staged: the same for nodes, where a built-in value stands for None. notes: annotations of these objects, for what
+    the API server does not take as a field. proof: what shows that a node has it.
     """
 
     state: str
     spec: dict
     staged: dict
+    notes: dict = dataclasses.field(default_factory=dict)
     proof: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -55,16 +58,23 @@ class Change:
         return json.dumps(found, sort_keys=True)
 
 
-def staged_values(spec: Mapping[str, object], version: Version | None) -> dict:
-    """What nodes get: for a field that is taken away its built-in value, nothing where that is not known."""
-    found = {}
+def staged_values(spec: Mapping[str, object], version: Version | None) -> tuple[dict, dict]:
+    """The fields and the annotations that nodes get: for a field that is taken away its built-in value, where known.
+
+    The built-in mask has bit 31, which Kubernetes 1.36 does not take as a field; an annotation it does not look at.
+    """
+    found, notes = {}, {}
     for name, value in spec.items():
         built_in = PARAMETERS[name].default(version)[0] if value is None and name in PARAMETERS else None
         if value is not None:
             found[name] = value
         elif built_in not in (None, ""):
-            found[name] = spellings(name, built_in)["object"]
-    return found
+            words = spellings(name, built_in)
+            if PARAMETERS[name].kind == MARK and built_in > INT32_BITS:
+                notes[ANNOTATION + str(words["file_key"])] = words["plain"]
+            else:
+                found[name] = words["object"]
+    return found, notes
 
 
 def record_of(item: dict | None) -> dict:
@@ -107,7 +117,7 @@ def under_way(objects: Iterable[dict], nodes: Iterable[dict]) -> UnderWay | None
         names = ", ".join(f"{name} ({record['revision']})" for name, (_item, record) in sorted(found.items()))
         raise RolloutError(f"two changes of Felix are under way, in {names}: delete the objects of one of them")
     record = next(iter(found.values()))[1]
-    change = Change(record["state"], record["spec"], record["staged"], record["proof"])
+    change = Change(record["state"], record["spec"], record["staged"], record["notes"], record["proof"])
     carried = {
         name.removeprefix("node."): as_mapping(metadata(item).get("annotations")).get(PROVEN) == record["revision"]
         for name, (item, _record) in found.items()
@@ -146,7 +156,11 @@ def staged_object(change: Change, name: str, api_version: str, present: dict | N
         kept = old["kept"] if old else {field: spec.get(field) for field in change.staged}
     item["spec"] = {**as_mapping(item.get("spec")), **change.staged}
     notes = as_mapping(item["metadata"].get("annotations"))
-    item["metadata"]["annotations"] = {**notes, RECORD: change.record(staged=change.staged, kept=kept)}
+    item["metadata"]["annotations"] = {
+        **notes,
+        **change.notes,
+        RECORD: change.record(staged=change.staged, notes=change.notes, kept=kept),
+    }
     return item
 
 
@@ -191,7 +205,7 @@ def restored(item: dict) -> dict | None:
         return None
     back = copy.deepcopy(item)
     back["spec"] = spec
-    for note in (RECORD, PROVEN):
+    for note in (RECORD, PROVEN, *record["notes"]):
         back["metadata"]["annotations"].pop(note, None)
     return back
 

@@ -237,3 +237,18 @@ def test_requests(version, per_node):
         assert api.calls <= per_node * count + 2 * figures[count] + 4
     assert figures[3] == figures[500]
     assert figures[3] <= 12
+
+
+def test_the_built_in_mask_is_given_back_by_an_annotation():
+    """Kubernetes 1.36 does not take 0xffff0000 as a field."""
+    api = FakeApi(NODES, nftablesMode="Disabled")
+    api.kubernetes = "v1.36.0"
+    through(api, [NODES])
+    rollout(api, "absent").start(["n1"])
+
+    item = api.store["felixconfigurations"]["node.n1"]
+    assert item["spec"] == {"chainInsertMode": "Insert", "iptablesRefreshInterval": "180s"}
+    assert item["metadata"]["annotations"]["config.projectcalico.org/IptablesMarkMask"] == "0xffff0000"
+    rollout(api, "absent").node("n1", lambda _health: OLD, 0)
+    through(api, [["n2", "n3"]], "absent", OLD)
+    assert api.felix == {"default": {"nftablesMode": "Disabled"}}
