@@ -25,6 +25,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "inventory.not_in_cluster",
     ),
     "what a run has come to, in the report": ("run.phase",),
+    "a change of the cluster that the user asks for is refused before any node is changed": (
+        "felix.refused",
+        "kube_proxy.refused",
+    ),
     "containerd_config refuses an edit or a restart that it cannot prove safe": (
         "containerd.byte_order_mark",
         "containerd.changed_since",

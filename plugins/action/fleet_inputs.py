@@ -17,6 +17,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups impo
     PLAIN_GROUP,
     hosts_of,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.in_hand import sets_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import numbered, one_line
 
 ROLES = Path(__file__).parent.parent.parent / "roles"
@@ -113,5 +114,6 @@ class ActionModule(ActionBase):
             return result
         waves = settings[hosts[0]].get("portcullis_waves", list(variables.DEFAULT_WAVES))
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        result.update(changed=False, hosts=hosts, started=started, waves=variables.parse_waves(waves))
+        sets = sets_of(settings[hosts[0]]) if hosts_of(groups, CLUSTER_GROUPS) else {}
+        result.update(changed=False, hosts=hosts, started=started, waves=variables.parse_waves(waves), sets=sets)
         return result

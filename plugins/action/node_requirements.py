@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -20,6 +21,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils import (
     requirements,
 )
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.fleet_groups import CLUSTER_GROUPS, PLAIN_GROUP, hosts_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.in_hand import mended_by_the_run, refused_changes
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.matrix_file import MatrixError
 
 ARGUMENT_SPEC = {
@@ -33,6 +35,9 @@ ARGUMENT_SPEC = {
     "containerd_restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
     "accept_restart_of": {"type": "list", "elements": "str", "default": []},
     "accept": {"type": "list", "elements": "str", "default": []},
+    "sets": {"type": "dict", "default": {}},
+    "refused": {"type": "dict", "default": {}},
+    "proxy_mode": {"type": "str", "default": ""},
     "proven": {"type": "bool", "default": False},
     "reachability": {"type": "dict"},
     "flat_network": {"type": "dict"},
@@ -49,6 +54,7 @@ def nodes_of(arguments: dict, groups: dict) -> list[node_observations.Node]:
         accept_restart_of=tuple(arguments["accept_restart_of"]),
         proven=arguments["proven"],
         os_matrix=arguments["systems"],
+        proxy_mode=arguments["proxy_mode"],
     )
     plain = set(groups.get(PLAIN_GROUP, []))
     return [
@@ -84,8 +90,18 @@ def with_cluster(
     return known
 
 
-def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], list[str]]:
-    """All findings of the fleet, waivers applied, and the nodes that a run can change.
+class Judgement(NamedTuple):
+    """findings: of the fleet, waivers applied. changeable: where containerd can be changed. node_names: by inventory
+    name, the nodes of the cluster that a run can change.
+    """
+
+    findings: list[dict]
+    changeable: list[str]
+    node_names: dict[str, str]
+
+
+def judge(arguments: dict, groups: dict, hostvars: dict) -> Judgement:
+    """Judge the fleet.
 
     :param groups: the inventory's groups. All of it is compared with the cluster, also what a limit left out.
     :param hostvars: variables by host, for C(portcullis_node_name) and C(ansible_host).
@@ -107,9 +123,16 @@ def judge(arguments: dict, groups: dict, hostvars: dict) -> tuple[list[dict], li
         found += port_requirements.reachability_findings(arguments["reachability"])
     if arguments["flat_network"]:
         found += flat_requirements.flat_findings(arguments["flat_network"], arguments["engine"])
+    found += refused_changes(arguments["refused"])
     excluded = requirements.left_out(found)
     changeable = [node.name for node in nodes if node.uses_containerd and node.name not in excluded]
-    return findings.waive(found, arguments["accept"]), changeable
+    names = cluster_requirements.match_nodes(records, cluster["nodes"]) if cluster else {}
+    reached = {node.name for node in nodes} - excluded
+    return Judgement(
+        findings.waive(mended_by_the_run(found, arguments["sets"]), arguments["accept"]),
+        changeable,
+        {host: node for host, node in names.items() if host in reached},
+    )
 
 
 def tried_words(arguments: dict) -> list[str]:
@@ -135,13 +158,14 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg=str(error))
             return result
         try:
-            found, changeable = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
+            judgement = judge(arguments, task_vars.get("groups", {}), task_vars.get("hostvars", {}))
         except (ValueError, KeyError, TypeError) as error:
             result.update(
                 failed=True,
                 msg=f"probes: not what node_probe returns ({error!r}): pass its result, or its probe, by node name",
             )
             return result
+        found = judgement.findings
         if found:
             Display().display("\n" + findings.render_table(found) + "\n")
         tried = tried_words(arguments)
@@ -153,7 +177,8 @@ class ActionModule(ActionBase):
             changed=False,
             findings=found,
             blockers=findings.blockers(found),
-            changeable=changeable,
+            changeable=judgement.changeable,
+            node_names=judgement.node_names,
             tried=tried,
             fixable=[node.name for node in nodes_of(arguments, task_vars.get("groups", {})) if node.is_root],
         )

@@ -42,6 +42,11 @@ waves:
   type: list
   elements: raw
   sample: [1, "25%", "100%"]
+sets:
+  description: By role that changes something in the cluster, the fields that the variables have it set.
+  returned: success
+  type: dict
+  sample: {kube_proxy: [mode]}
 started:
   description: When the run began, in ISO 8601 and UTC.
   returned: success

@@ -68,6 +68,19 @@ options:
     type: list
     elements: str
     default: []
+  sets:
+    description: By role, the fields of kube-proxy and Felix that the run is about to set, as
+      M(portcullis.fleet.fleet_inputs) returns them. What they mend is a warning then, no blocker.
+    type: dict
+    default: {}
+  refused:
+    description: Why a change of kube-proxy or Felix was refused, by C(kube_proxy) and C(felix), empty where it was not.
+    type: dict
+    default: {}
+  proxy_mode:
+    description: The mode of kube-proxy that the run is about to set, for which the kernels are judged.
+    type: str
+    default: ""
   proven:
     description: Whether the run is over, so that what it should have mended must be mended.
     type: bool
@@ -152,6 +165,11 @@ changeable:
   type: list
   elements: str
   sample: [cp1, w1]
+node_names:
+  description: The names in the cluster of the nodes whose part of it a run can change, by their inventory names.
+  returned: success
+  type: dict
+  sample: {cp1: cp1, w1: w1}
 fixable:
   description: The nodes that were read as root, so that M(portcullis.fleet.node_fix) can mend what is wrong with them.
   returned: success

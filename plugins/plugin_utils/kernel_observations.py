@@ -59,7 +59,7 @@ def _plane(node: Node) -> str:
 
 def _proxy_mode(node: Node) -> str:
     """kube-proxy's live mode, else the configured one."""
-    return node.probe["kube_proxy"]["mode"] or node.proxy_mode
+    return node.wanted.proxy_mode or node.probe["kube_proxy"]["mode"] or node.proxy_mode
 
 
 def _writes_iptables(node: Node) -> bool:
@@ -146,7 +146,8 @@ def _btf(node: Node) -> list[str]:
 
 
 def _nftables(node: Node) -> tuple[str, ...]:
-    return NFTABLES if _plane(node) == "nftables" else ()
+    used = _plane(node) == "nftables" or (node.in_cluster and node.wanted.proxy_mode == "nftables")
+    return NFTABLES if used else ()
 
 
 def _sets(node: Node) -> tuple[str, ...]:

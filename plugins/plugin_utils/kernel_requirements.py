@@ -88,7 +88,7 @@ KERNEL_ROWS = (
         "kernel.nftables",
         BLOCKER,
         MODULES,
-        "what Felix's nftables dataplane is made of",
+        "what the rules of Felix and kube-proxy are made of in mode nftables",
         _load("nf_tables", "nft_ct", "nft_fib_ipv4", "nft_reject_ipv4", "nft_chain_nat"),
         missing_nftables,
     ),

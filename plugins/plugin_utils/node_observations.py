@@ -69,6 +69,8 @@ class Wanted:
     # The run is over: what it should have mended must be mended.
     proven: bool = False
     os_matrix: OsMatrix | None = None
+    # The mode of kube-proxy that the run is about to set, empty where it sets none.
+    proxy_mode: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,12 @@ CHANGES = {
     FIX: "node settings",
     "__containerd_config": "containerd configuration",
     "__containerd_images": "container images",
+    "__kube_proxy_start": "kube-proxy configuration",
+    "__kube_proxy_config": "kube-proxy on the node",
+    "__kube_proxy_finish": "kube-proxy's own DaemonSet",
+    "__felix_start": "Felix configuration",
+    "__felix_config": "Felix on the node",
+    "__felix_finish": "Felix configuration default",
 }
 VERIFY_PROBE = "__verify_probe"
 VERIFY_REQUIREMENTS = "__verify_requirements"

@@ -23,6 +23,7 @@ from .containerd_gate import check_accepted
 from .containerd_hosts_option import parse_hosts
 from .containerd_plan import check_directory
 from .containerd_settings import parse_settings
+from .kube_proxy_schema import refusals
 from .os_matrix import read_os_matrix
 
 PREFIX = "portcullis_"
@@ -117,6 +118,10 @@ def _complain_images(images: list[Mapping]) -> str | None:
     return None
 
 
+def _complain_kube_proxy(config: dict) -> str | None:
+    return "; ".join(f"{field}: {reason}" for field, reason in refusals(config).items()) or None
+
+
 def _complaint(read: Callable, value: object) -> str | None:
     """What a reader that raises ValueError has against a value."""
     try:
@@ -135,7 +140,10 @@ RULES: dict[str, Callable] = {
     "portcullis_containerd_health_timeout": _complain_timeout,
     "portcullis_containerd_accept_restart_of": lambda value: check_accepted(value) or None,
     "portcullis_containerd_settings": lambda items: _complaint(parse_settings, items),
+    "portcullis_felix_timeout": _complain_timeout,
     "portcullis_images": _complain_images,
+    "portcullis_kube_proxy_config": _complain_kube_proxy,
+    "portcullis_kube_proxy_timeout": _complain_timeout,
     "portcullis_registry_config_path": lambda value: check_directory(value) or None,
 }
 

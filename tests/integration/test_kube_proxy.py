@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MOVING
 
-from tests.integration.fleet import run_ansible
+from tests.integration.fleet import Fleet, run_ansible
 from tests.integration.kube_proxy import FOREIGN, FOREIGN_RULES, NO_FOREIGN, Client, Proxy
 from tests.lab import Lab
 
@@ -53,8 +53,8 @@ def rules_of(lab: Lab, node: str) -> str:
     return lab.ssh(node, ["sh", "-c", KUBE_PROXYS], check=False).stdout
 
 
-def test_to_nftables_and_back(proxy: Proxy, client: Client, foreign: dict, capsys: pytest.CaptureFixture):
-    """With a run that is killed in the middle of a node, and pods that are deleted meanwhile."""
+def test_to_nftables_and_back(proxy: Proxy, fleet: Fleet, client: Client, foreign: dict, capsys: pytest.CaptureFixture):
+    """A run is killed in the middle of a node, pods are deleted meanwhile; the way back is a run of site.yml."""
     lab = proxy.lab
     run = proxy.begin(mode="nftables")
     try:
@@ -83,8 +83,9 @@ def test_to_nftables_and_back(proxy: Proxy, client: Client, foreign: dict, capsy
     assert "changed=0" in output
     assert "changed=1" not in output
 
-    code, output = proxy.run("absent")
-    assert code == 0, output
+    run = fleet.site("-e", "portcullis_kube_proxy_state=absent")
+    assert run.code == 0, run.output
+    assert set(run.states.values()) <= {"proven", "changed", "unchanged"}
     assert proxy.state() == proxy.before
     assert not proxy.config_map()["metadata"].get("annotations")
     assert set(proxy.modes().values()) == {"iptables"}
@@ -146,3 +147,12 @@ def test_a_node_that_is_worse_off_is_put_back_and_the_run_stops(proxy: Proxy):
     code, output = module(proxy, "w1", config={"mode": "nftables"}, step="start")
     assert code != 0
     assert "another change is under way, of mode to mode ipvs" in output
+
+
+def test_site_refuses_a_change_that_cannot_be_had_before_any_node_is_changed(proxy: Proxy, fleet: Fleet):
+    config = {"portcullis_kube_proxy_config": {"hostnameOverride": "other"}}
+    run = fleet.site("-e", json.dumps(config))
+    assert run.code != 0
+    assert ("kube_proxy.refused", "") in run.findings
+    assert set(run.states.values()) == {"not_reached"}
+    assert proxy.state() == proxy.before

@@ -36,6 +36,9 @@ def arguments(probes: dict, **changes: object) -> dict:
         "systems": None,
         "accept_restart_of": [],
         "accept": [],
+        "sets": {},
+        "refused": {},
+        "proxy_mode": "",
         "proven": False,
         "reachability": None,
         "flat_network": None,
@@ -49,29 +52,41 @@ def clean(*names: str) -> dict:
 
 
 def test_a_clean_fleet_has_no_finding_and_all_of_it_can_change():
-    assert judge(arguments(clean(*NAMES)), GROUPS, {}) == ([], list(NAMES))
+    in_cluster = {name: name for name in NAMES[:3]}
+
+    assert judge(arguments(clean(*NAMES)), GROUPS, {}) == ([], list(NAMES), in_cluster)
 
 
 def test_a_limited_run_still_compares_the_whole_inventory():
-    assert judge(arguments(clean("w1")), GROUPS, {}) == ([], ["w1"])
+    assert judge(arguments(clean("w1")), GROUPS, {}) == ([], ["w1"], {"w1": "w1"})
 
 
 def test_an_unreachable_node_is_one_finding_and_cannot_change():
     probes = {**clean("cp1", "w1", "h1"), "w2": {"unreachable": True, "msg": "no route"}}
-    found, changeable = judge(arguments(probes, accept=["node.unreachable"]), GROUPS, {})
+    found, changeable, names = judge(arguments(probes, accept=["node.unreachable"]), GROUPS, {})
 
     assert [(item["id"], item["node"], item["waived"]) for item in found] == [("node.unreachable", "w2", True)]
     assert changeable == ["cp1", "w1", "h1"]
+    assert names == {"cp1": "cp1", "w1": "w1"}
 
 
 def test_a_host_without_containerd_has_nothing_to_change():
     probes = {**clean("cp1", "w1", "w2"), "h1": {"probe": probe_with(containerd={"present": False})}}
 
-    assert judge(arguments(probes), GROUPS, {}) == ([], ["cp1", "w1", "w2"])
+    assert judge(arguments(probes), GROUPS, {}).changeable == ["cp1", "w1", "w2"]
+
+
+def test_a_host_with_another_name_in_the_cluster_is_changed_under_that_name():
+    nodes = [{**item, "addresses": [f"{item['name']}.example.org"]} for item in CLUSTER["nodes"]]
+    groups = {"workers": ["cp1", "w1", "worker-two"]}
+    variables = {"worker-two": {"ansible_host": "w2.example.org"}}
+    found = judge(arguments(clean("cp1", "w1", "worker-two"), cluster={**CLUSTER, "nodes": nodes}), groups, variables)
+
+    assert found.node_names == {"cp1": "cp1", "w1": "w1", "worker-two": "w2"}
 
 
 def test_saved_probes_are_judged_without_an_inventory_or_a_cluster():
-    found, changeable = judge(arguments({"node7": probe_with(kubelet__healthy=False)}, cluster=None), {}, {})
+    found, changeable, _names = judge(arguments({"node7": probe_with(kubelet__healthy=False)}, cluster=None), {}, {})
 
     assert [(item["id"], item["node"]) for item in found] == [("kubelet.not_healthy", "node7")]
     assert changeable == ["node7"]
@@ -84,10 +99,15 @@ def test_what_the_cluster_says_of_felix_counts_on_the_nodes_that_run_it():
         "v3.31.0", selector={"os": "w2"}, FELIX_CHAININSERTMODE="Append", FELIX_IPTABLESREFRESHINTERVAL="0"
     )
     cluster = {**CLUSTER, "nodes": nodes, "kubernetes": "v1.34.0", "network": network(calico)}
-    found, _changeable = judge(arguments(clean(*NAMES), cluster=cluster, engine="secure_workload"), GROUPS, {})
+    found, *_rest = judge(arguments(clean(*NAMES), cluster=cluster, engine="secure_workload"), GROUPS, {})
 
     assert [(item["id"], item["node"]) for item in found] == [("packet_filter.marks_collide", "w2")]
     assert "4291756032 (0xffcf0000)" in found[0]["remedy"]
+
+    about_to = {"sets": {"calico": ["chainInsertMode", "iptablesMarkMask"]}}
+    found, *_rest = judge(arguments(clean(*NAMES), cluster=cluster, engine="secure_workload", **about_to), GROUPS, {})
+    (item,) = found
+    assert (item["severity"], item["remedy"]) == ("warning", "nothing: site.yml sets it (role calico)")
 
 
 def test_a_kube_proxy_that_the_network_plugin_replaces_is_not_missed():
@@ -100,7 +120,7 @@ def test_a_kube_proxy_that_the_network_plugin_replaces_is_not_missed():
     def missed(providers: list[dict], *calico: dict, **changes: object) -> bool:
         section = network(*calico, **{"kube_proxy": [], **changes})
         cluster = {**base, "network": section, **EMPTY_SURVEY, "providers": providers}
-        found, _changeable = judge(arguments(probes, cluster=cluster), GROUPS, {})
+        found, *_rest = judge(arguments(probes, cluster=cluster), GROUPS, {})
         return "kube_proxy.mode_unknown" in {item["id"] for item in found}
 
     assert not missed([own])
