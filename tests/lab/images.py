@@ -18,6 +18,8 @@ OPTIONAL = (BUSYBOX,)
 # What the containerd lines and kubeadm ask for when a config.toml does not say: any of them works without a registry.
 _PAUSE_TAGS = ("3.6", "3.8", "3.9", "3.10", "3.10.1")
 _BUSYBOX_BINARY = Path("/bin/busybox")
+# ipset reads "tcp:443" with it, so without it every set of the mode ipvs stays empty.
+_PROTOCOLS = SOURCE / "kube-proxy.protocols"
 _PROXY_TOOLS = (
     "usr/sbin/xtables-nft-multi",
     "usr/sbin/xtables-legacy-multi",
@@ -84,6 +86,7 @@ def _kube_proxy(root: Path, binaries: Path) -> bytes:
     files = {re.sub(r"^(lib|lib64)/", r"usr/\1/", name): path.resolve() for name, path in files.items()}
     files["usr/local/bin/kube-proxy"] = binaries / "kube-proxy"
     files["usr/bin/busybox"] = _BUSYBOX_BINARY
+    files["etc/protocols"] = _PROTOCOLS
     links = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "sbin": "usr/sbin", "usr/bin/sh": "busybox"}
     links |= {f"usr/sbin/{name}": "xtables-nft-multi" for name in _IPTABLES}
     config = {"Entrypoint": ["/usr/local/bin/kube-proxy"], "Env": [_PATH + ":/usr/local/bin"]}
@@ -98,7 +101,7 @@ def archives(root: Path, binaries: Path) -> Path:
         (directory / "kube-proxy.tar").write_bytes(_kube_proxy(root, binaries))
         (directory / f"{BUSYBOX}.tar").write_bytes(busybox())
 
-    sources = [path.read_bytes() for path in (SOURCE / "images.py", SOURCE / "oci.py", SOURCE / "pause.c")]
+    sources = [path.read_bytes() for path in (SOURCE / "images.py", SOURCE / "oci.py", SOURCE / "pause.c", _PROTOCOLS)]
     return cache.ensure("images", cache.digest([str(root), str(binaries), *sources]), make)
 
 
