@@ -89,7 +89,7 @@ def _watch(address, port, door, duration_s):
     while True:
         now = time.monotonic()
         if now >= due:
-            due += PACE_S
+            due = max(due + PACE_S, now)  # a machine that stood still does not catch up
             _begin(family, (address, port), now, open_ones, tally)
         for stream in [stream for stream, since in open_ones.items() if now - since > ATTEMPT_TIMEOUT_S]:
             tally.add(open_ones.pop(stream), succeeded=False)
