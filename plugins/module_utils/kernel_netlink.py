@@ -17,7 +17,7 @@ import struct
 TIMEOUT_S = 2
 READ_OCTETS = 65536
 NETLINK_ROUTE, NETLINK_NETFILTER, NETLINK_GENERIC = 0, 12, 16
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL, NLM_F_CREATE = 1, 4, 0x200, 0x400
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL, NLM_F_CREATE, NLM_F_DUMP = 1, 4, 0x200, 0x400, 0x300
 MAKE = NLM_F_REQUEST | NLM_F_ACK | NLM_F_EXCL | NLM_F_CREATE
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NESTED, NETWORK_ORDER, TYPE_MASK = 0x8000, 0x4000, 0x3FFF
@@ -108,6 +108,33 @@ def ask(protocol, octets):
     return b""
 
 
+def dump(protocol, kind, body):
+    """Ask for a list: C([the body of each message]).
+
+    :raises OSError: what the kernel answered, or that it did not within C(TIMEOUT_S).
+    """
+    found = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as stream:
+        stream.settimeout(TIMEOUT_S)
+        stream.bind((0, 0))
+        stream.send(message(kind, NLM_F_REQUEST | NLM_F_DUMP, body))
+        while True:
+            for answered, part in parse_messages(stream.recv(READ_OCTETS)):
+                if answered == NLMSG_ERROR:
+                    code = -struct.unpack_from("=i", part)[0]
+                    raise OSError(code, os.strerror(code))
+                if answered == NLMSG_DONE:
+                    return found
+                found.append(part)
+
+
+def ipvs_family():
+    """The number of IPVS among the generic families. Asking loads the module. :raises OSError: it is not there."""
+    name = struct.pack("=BBH", CTRL_CMD_GETFAMILY, 1, 0) + attribute(CTRL_ATTR_FAMILY_NAME, "IPVS")
+    answer = ask(NETLINK_GENERIC, message(GENL_ID_CTRL, NLM_F_REQUEST, name))
+    return struct.unpack("=H", parse_attributes(answer[4:])[CTRL_ATTR_FAMILY_ID])[0]
+
+
 def try_link(kind, *data):
     """Make a link of a kind, such as vxlan."""
     info = attribute(IFLA_INFO_KIND, kind), nested(IFLA_INFO_DATA, *data)
@@ -169,9 +196,7 @@ def try_ip_set(name, kind):
 
 def try_ipvs():
     """Make an IPVS service with round robin, which is kube-proxy's scheduler."""
-    name = struct.pack("=BBH", CTRL_CMD_GETFAMILY, 1, 0) + attribute(CTRL_ATTR_FAMILY_NAME, "IPVS")
-    answer = ask(NETLINK_GENERIC, message(GENL_ID_CTRL, NLM_F_REQUEST, name))
-    (family,) = struct.unpack("=H", parse_attributes(answer[4:])[CTRL_ATTR_FAMILY_ID])
+    family = ipvs_family()
     service = nested(
         IPVS_CMD_ATTR_SERVICE,
         attribute(IPVS_AF, struct.pack("=H", socket.AF_INET)),

@@ -105,9 +105,11 @@ service:
   type: dict
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import kube_proxy_live, service_watch
+from ..module_utils import kube_proxy_leftovers, kube_proxy_live, service_watch
 
 ARGUMENT_SPEC = {
     "step": {"type": "str", "choices": ["read", "watch", "clear", "settle", "collect"], "required": True},
@@ -129,7 +131,7 @@ def settle(arguments, check_mode):
     )
     removed, left = [], []
     if in_kernel:
-        removed, left = kube_proxy_live.clean(mode, check_mode)
+        removed, left = kube_proxy_leftovers.clean(mode, check_mode)
         # What was removed must have been left over.
         answers = answers and (service_watch.answers(*service) or service_watch.answers(*service))
     return {"proxy_mode": mode, "in_kernel": in_kernel, "answers": answers, "removed": removed, "left": left}
@@ -142,6 +144,8 @@ def main():
     arguments = module.params
     service = arguments["address"], arguments["port"]
     found = {}
+    if os.geteuid() != 0 and arguments["step"] in ("clear", "settle"):
+        module.fail_json(msg=f"step {arguments['step']}: not root: connect as root, or set ansible_become: true")
     try:
         if arguments["step"] == "read":
             mode = kube_proxy_live.proxy_mode(arguments["metrics_address"])
@@ -149,11 +153,13 @@ def main():
         elif arguments["step"] == "watch":
             service_watch.start(*service, arguments["duration_s"])
         elif arguments["step"] == "clear":
-            found = dict(zip(("removed", "left"), kube_proxy_live.clean_nft(module.check_mode)))
+            found = dict(zip(("removed", "left"), kube_proxy_leftovers.clean_nft(module.check_mode)))
         elif arguments["step"] == "settle":
             found = settle(arguments, module.check_mode)
         else:
             found = {"service": service_watch.collect(*service)}
+    except ValueError as error:
+        module.fail_json(msg=f"metrics_address: {arguments['metrics_address']!r}: give IP:port ({error})")
     except OSError as error:
         module.fail_json(msg=f"step {arguments['step']}: {error}: connect as root, or set ansible_become: true")
     module.exit_json(changed=bool(found.get("removed")), **found)
