@@ -11,10 +11,12 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import Cl
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_nodes import NotANodeError, node_names
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES, SERVICES
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, find_twin
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, find_place, find_twin
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_edit import configuration_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import Finish
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_move import Move
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_node_files import TIMEOUT_FACTOR, change_files
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_place import place_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import Start, directed
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import NodeError, ask_node
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
@@ -80,10 +82,31 @@ class ActionModule(ActionBase):
         node = self._node_name()
         twin = self._twin()
         if twin is None:
-            return {"node": node, **self._proven()}
+            path = self._file_of(node)
+            return {"node": node, **(self._change_files(path) if path else self._proven())}
         if Finish(self._api, twin).is_written():
             return {"node": node, "changed": False}  # nodes are on their way back to the original
         return {"node": node, **self._move(twin, node, to_original=twin.going_back)}
+
+    def _file_of(self, node: str) -> str:
+        """The file in which this node keeps kube-proxy's flags, empty where a ConfigMap has its configuration."""
+        found = self._api.get(NODES, node) or {}
+        if place_of([{**found, "kind": "Node"}]).kind != "file":
+            return ""
+        place = find_place(self._api, self._api.reader())
+        return place.name if place.kind == "file" else ""
+
+    def _change_files(self, path: str) -> dict:
+        arguments = self._arguments
+        if arguments["state"] == "absent":
+            return self._ask_files({"step": "undo", "path": path, "timeout_s": arguments["timeout"] * TIMEOUT_FACTOR})
+        ask = self._asker(arguments["config"])
+        proof = {**self._service(arguments["config"]), "timeout_s": arguments["timeout"]}
+        config, check_mode = arguments["config"], self._task.check_mode
+        return change_files(self._ask_files, path, config, ask("read"), proof, check_mode=check_mode)
+
+    def _ask_files(self, options: dict) -> dict:
+        return ask_node(self, "portcullis.fleet.kube_proxy_file", options, self._vars)
 
     def _twin(self) -> Twin | None:
         """The change that is under way, if this run leads it the same way."""
@@ -136,12 +159,15 @@ class ActionModule(ActionBase):
         return self._arguments["node"] or node_names([host], self._vars["hostvars"], self._api.list(NODES))[host]
 
     def _asker(self, configuration: dict):
-        """What runs a step of kube_proxy_node here, with the Service to watch and where kube-proxy tells its mode."""
+        """What runs a step of kube_proxy_node here."""
+        name, common = "portcullis.fleet.kube_proxy_node", self._service(configuration)
+        return lambda step, **options: ask_node(self, name, {"step": step, **common, **options}, self._vars)
+
+    def _service(self, configuration: dict) -> dict:
+        """The Service to watch, and where kube-proxy tells its mode."""
         service = self._api.get(SERVICES, *PROBED)["spec"]
-        common = {
+        return {
             "address": service["clusterIP"],
             "port": service["ports"][0]["port"],
             "metrics_address": configuration.get("metricsBindAddress") or METRICS_ADDRESS,
         }
-        name = "portcullis.fleet.kube_proxy_node"
-        return lambda step, **options: ask_node(self, name, {"step": step, **common, **options}, self._vars)

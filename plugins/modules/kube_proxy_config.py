@@ -12,8 +12,9 @@ short_description: Change kube-proxy's mode and other settings node by node, pro
 version_added: 0.1.0
 description:
   - Sets fields of the KubeProxyConfiguration where the cluster keeps it, byte-preserving, in a key of a ConfigMap
-    (kubeadm and what is built on it, EKS). Where it is managed elsewhere (OpenShift, GKE, AKS, Talos, kOps, k3s, RKE2,
-    MicroK8s, static pods), or where something takes kube-proxy's place, it is refused with what to change instead.
+    (kubeadm and what is built on it, EKS), or in files of each node (C(kube-proxy-arg) in C(config.yaml) of k3s and
+    RKE2 with its drop-ins, MicroK8s' argument file). Where it is managed elsewhere (OpenShift, GKE, AKS, Talos, kOps,
+    static pods), or where something takes kube-proxy's place, it is refused with what to change instead.
   - Refused as well, before anything is written, are fields that this version does not have, values that it does not
     take, fields that a flag of the DaemonSet outranks, mode nftables with Calico before 3.29, and what the cluster's
     own
@@ -30,6 +31,8 @@ description:
     second, what the former mode has left is removed, and calico-node is restarted after a change of mode. A node that
     is
     worse off gets its former configuration back, and the task fails.
+  - Files of a node are written with the node's journal, the service (k3s, RKE2, kubelite) is restarted, and they are
+    put back when the new mode does not come. There is no twin then, and O(state=absent) gives back their bytes.
   - Of the DaemonSet and the ConfigMap nothing else is changed. A run that was killed is resumed by the next one.
 author:
   - The Portcullis developers (@portcullis)
@@ -105,7 +108,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 kind:
-  description: Where the configuration is kept, V(configmap).
+  description: Where the configuration is kept, V(configmap) or V(file).
   returned: O(step=all), O(step=start)
   type: str
 revision:

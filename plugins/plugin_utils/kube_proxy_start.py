@@ -28,6 +28,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_edit i
     edit_configuration,
     put_back,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_files import flags_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import Finish
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_owners import LEVERS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_place import Place, shadowed
@@ -73,6 +74,10 @@ class Start:
         _refuse_place(place)
         if state == "present":
             self._refuse_config(config, place)
+        if place.kind == "file":
+            if state == "present":
+                _refuse_flags(config)
+            return self._answer(place, changed=False)
         twin = find_twin(self._api)
         daemon_set, config_map = self._read(place)
         ended = False
@@ -259,9 +264,17 @@ def _target(state: str, config: dict, config_map: dict, key: str) -> str:
         raise RolloutError(f"ConfigMap {name_of(config_map)} cannot be put back: {error}") from error
 
 
+def _refuse_flags(config: dict) -> None:
+    """Refuse fields that have no flag, where a file of each node holds flags."""
+    try:
+        flags_of(config)
+    except EditError as error:
+        raise RolloutError(f"config: {error}") from error
+
+
 def _refuse_place(place: Place) -> None:
-    if place.kind != "configmap":
-        reason = place.reason or f"it is kept in {place.name or 'a file'} of each node"
+    if place.kind != "configmap" and not (place.kind == "file" and place.name):
+        reason = place.reason or "it is kept in a file of each node, and nothing tells which"
         lever = place.lever or LEVERS.get(place.owner, "")
         raise RolloutError("; ".join(filter(None, (f"kube-proxy's configuration is not edited here: {reason}", lever))))
 

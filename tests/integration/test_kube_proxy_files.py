@@ -1,0 +1,86 @@
+"""kube-proxy's flags in a file of a node: written with the journal, proven, put back.
+
+k3s itself cannot run here: a stand-in service of its name reads its file, tells a mode, and makes a rule of that mode.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_node_files import change_files
+
+from tests.integration.fleet import run_ansible
+from tests.lab import Lab
+
+NODE, PATH = "h1", "/etc/rancher/k3s/config.yaml"
+ORIGINAL = "# mine\ntoken: abc\nkube-proxy-arg:\n  - proxy-mode=iptables # for now\n"
+PROOF = {"metrics_address": "127.0.0.1:10249", "address": "127.0.0.1", "port": 10249, "timeout_s": 3}
+BEFORE = {"proxy_mode": "iptables", "answers": True}
+STAND_IN = """
+import http.server, re, subprocess, sys
+mode = re.search("proxy-mode=([a-z]+)", open("/etc/rancher/k3s/config.yaml").read()).group(1)
+if mode == "ipvs":
+    sys.exit("no IPVS here")
+rules = {
+    "iptables": "iptables -t nat -N KUBE-SVC-X; iptables -t nat -A OUTPUT -d 127.0.0.1 -j KUBE-SVC-X",
+    "nftables": "nft add table ip kube-proxy; nft 'add set ip kube-proxy a {type ipv4_addr; elements={127.0.0.1};}'",
+}
+subprocess.run(rules[mode], shell=True)
+class Mode(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(mode.encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", 10249), Mode).serve_forever()
+"""
+UNIT = "[Service]\nExecStart=/usr/bin/python3 /run/k3s-stand-in.py\n"
+CLEAN = (
+    "systemctl stop k3s; rm -rf /run/systemd/system/k3s.service /run/k3s-stand-in.py /etc/rancher /var/lib/portcullis;"
+    "systemctl daemon-reload; systemctl reset-failed k3s; iptables -t nat -D OUTPUT -d 127.0.0.1 -j KUBE-SVC-X;"
+    "iptables -t nat -X KUBE-SVC-X; nft delete table ip kube-proxy; true"
+)
+
+
+@pytest.fixture
+def ask(lab: Lab) -> Iterator[Callable[[dict], dict]]:
+    """Runs kube_proxy_file on the node, where the stand-in of k3s is active."""
+    for path, text in ((PATH, ORIGINAL), ("/run/k3s-stand-in.py", STAND_IN), ("/run/systemd/system/k3s.service", UNIT)):
+        lab.ssh(NODE, ["sh", "-c", f"mkdir -p $(dirname {path}); cat > {path}"], stdin=text)
+    lab.ssh(NODE, ["sh", "-c", "systemctl daemon-reload; systemctl start k3s"])
+
+    def run(options: dict) -> dict:
+        argv = ["ansible", "-i", str(lab.inventory_path), NODE, "-b", "-m", "portcullis.fleet.kube_proxy_file"]
+        _code, output = run_ansible([*argv, "-a", json.dumps(options)])
+        return json.loads(output[output.index(" => ") + 4 :])
+
+    yield run
+    lab.ssh(NODE, ["sh", "-c", CLEAN])
+
+
+def text(lab: Lab) -> str:
+    return lab.ssh(NODE, ["cat", PATH]).stdout
+
+
+def test_the_mode_is_changed_proven_and_given_back(lab: Lab, ask: Callable):
+    found = change_files(ask, PATH, {"mode": "nftables"}, BEFORE, PROOF, check_mode=False)
+    assert text(lab) == ORIGINAL.replace("iptables", "nftables")
+    assert (found["changed"], found["removed"]) == (True, ["iptables-nft ip nat KUBE-SVC-X"])
+
+    again = change_files(ask, PATH, {"mode": "nftables"}, {**BEFORE, "proxy_mode": "nftables"}, PROOF, check_mode=False)
+    assert again["changed"] is False
+
+    assert ask({"step": "undo", "path": PATH, "timeout_s": 10})["changed"] is True
+    assert text(lab) == ORIGINAL
+    assert ask({"step": "undo", "path": PATH, "timeout_s": 10})["changed"] is False
+
+
+def test_a_mode_that_does_not_come_is_put_back(lab: Lab, ask: Callable):
+    digest = ask({"step": "read", "path": PATH})["files"][0]["sha256"]
+    content = base64.b64encode(ORIGINAL.replace("iptables", "ipvs").encode()).decode()
+    proof = {**PROOF, "mode": "ipvs", "mode_before": "iptables"}
+    plan = {"writes": [{"path": PATH, "content": content, "expected_sha256": digest}], "proof": proof}
+    found = ask({"step": "write", "path": PATH, "plan": json.dumps(plan)})
+    assert found["msg"].endswith("; the files were put back")
+    assert text(lab) == ORIGINAL
+    assert lab.ssh(NODE, ["systemctl", "is-active", "k3s"]).stdout.strip() == "active"
