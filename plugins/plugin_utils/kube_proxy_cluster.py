@@ -22,6 +22,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin i
     LABEL,
     MANAGED_LABEL,
     NOTE,
+    is_parked,
     is_ready,
     node_of_pod,
     owner_uid,
@@ -105,6 +106,8 @@ def find_place(api: ClusterApi, reader: Reader) -> Place:
     maps = [item for namespace in namespaces for item in reader.list(CONFIG_MAPS, namespace=namespace)]
     # What is not a DaemonSet tells who keeps it elsewhere: static pods, OpenShift's network operator, the nodes.
     rest = [item for item in api.network(reader)["kube_proxy"] if item["kind"] in {"Pod", "Network"}]
+    # While a twin runs kube-proxy on every node, the original is wanted on none, which says nothing of it.
+    workloads = [{**item, "status": {}} if is_parked(item) else item for item in workloads]
     typed = [
         {**item, "kind": kind} for kind, items in (("DaemonSet", workloads), ("ConfigMap", maps)) for item in items
     ]

@@ -168,3 +168,9 @@ class Felix:
         return run_ansible(
             ["ansible-playbook", "-i", str(self.lab.inventory_path), str(self.playbook), "-e", given, *more]
         )
+
+    def module(self, node: str, **arguments: object) -> tuple[int, str]:
+        """Run the module alone, as a user does for one node."""
+        given = json.dumps({"kubeconfig": str(self.lab.kubeconfig), **arguments})
+        argv = ["ansible", "-i", str(self.lab.inventory_path), node, "-m", "portcullis.fleet.felix_config", "-a", given]
+        return run_ansible(argv)

@@ -28,6 +28,7 @@ BUILT_IN = {
     "iptablesRefreshInterval": "180s",
     "iptablesPostWriteCheckInterval": "5s",
 }
+ANNOTATION = "config.projectcalico.org/"
 UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 NAMES = ("accept", "pass", "drop", "scratch0", "scratch1")
 
@@ -52,13 +53,20 @@ def selected(selector, labels):
     return labels.get(key) == value
 
 
+def values_of(item):
+    """What an object sets; an annotation overrides the field of its own object."""
+    notes = {key.lower(): text for key, text in (item["metadata"].get("annotations") or {}).items()}
+    found = {name: notes.get(f"{ANNOTATION}{name}".lower()) for name in BUILT_IN}
+    return {**(item.get("spec") or {}), **{name: text for name, text in found.items() if text is not None}}
+
+
 def effective(objects, node, labels, file_text, environment):
     """The configuration in force: default, one with a selector, node.NAME, the file, the environment."""
-    by_name = {item["metadata"]["name"]: item.get("spec") or {} for item in objects}
+    by_name = {item["metadata"]["name"]: values_of(item) for item in objects}
     places = [by_name.get("default", {})]
     scoped = [item for item in objects if (item.get("spec") or {}).get("nodeSelector")]
     scoped = sorted(scoped, key=lambda item: item["metadata"]["creationTimestamp"])
-    places += [item["spec"] for item in scoped if selected(item["spec"]["nodeSelector"], labels)][:1]
+    places += [values_of(item) for item in scoped if selected(item["spec"]["nodeSelector"], labels)][:1]
     places.append(by_name.get(f"node.{node}", {}))
     entries = dict(re.findall(r"^\s*(\w+)\s*=\s*(\S+)", file_text, re.MULTILINE))
     outside = [entries, {key[len("FELIX_") :]: text for key, text in environment.items() if key.startswith("FELIX_")}]

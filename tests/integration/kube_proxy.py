@@ -63,12 +63,15 @@ class Proxy:
     def config_map(self) -> dict:
         return self.api.get(CONFIG_MAPS, NAME, NAMESPACE)
 
+    # Seconds for each wait on a node.
+    timeout = 20
+
     def argv(self, state: str = "present", *more: str, **config: object) -> list[str]:
         """The command line of a run."""
         variables = {
             "portcullis_kube_proxy_config": config,
             "portcullis_kube_proxy_state": state,
-            "portcullis_kube_proxy_timeout": 20,
+            "portcullis_kube_proxy_timeout": self.timeout,
         }
         inventory = str(self.lab.inventory_path)
         return ["ansible-playbook", "-i", inventory, str(self.playbook), "-e", json.dumps(variables), *more]

@@ -53,8 +53,8 @@ def spec(felix: Felix, name: str = "default") -> dict:
     return felix.objects()[name]["spec"]
 
 
-def test_both_variants_and_the_way_back(felix: Felix):
-    """Append, as Secure Workload asks for it; nothing restarts at the end; a second run changes nothing; and back."""
+def test_append_as_secure_workload_asks_for_it_and_the_way_back(felix: Felix):
+    """Nothing restarts at the end, and a second run changes nothing."""
     code, output = felix.run(profile="secure_workload", variant="append")
     assert code == 0, output
     assert set(modes(felix).values()) == {"Append"}
@@ -72,6 +72,9 @@ def test_both_variants_and_the_way_back(felix: Felix):
     assert spec(felix) == USERS["spec"]
     assert set(modes(felix).values()) == {"Insert"}
 
+
+@pytest.mark.full
+def test_the_other_variant(felix: Felix):
     code, output = felix.run(profile="secure_workload", variant="return")
     assert code == 0, output
     assert all("Policy explicitly accepted packet" in felix.rules(node) for node in felix.nodes)
@@ -107,13 +110,14 @@ def test_what_has_no_effect_or_harms_is_refused_before_anything_is_written(felix
         ({"iptablesMarkMask": 0x30000}, "is too little"),
         ({"iptablesMarkMask": 0xFFFF}, "of kube-proxy"),
     ):
-        code, output = felix.run(settings=settings)
+        code, output = felix.module("cp1", settings=settings, step="start")
         assert code != 0
         assert words in " ".join(output.replace("\\", "").split())
     assert set(felix.objects()) == {"default"}
     assert spec(felix) == USERS["spec"]
 
 
+@pytest.mark.full
 def test_a_file_of_a_node_that_outranks_it_is_named_and_the_node_is_put_back(felix: Felix):
     felix.shell("cp1", "mkdir -p /etc/calico; printf '[global]\\nChainInsertMode = insert\\n' > /etc/calico/felix.cfg")
     wait_until(lambda: felix.mode("cp1") == "Insert", 10)

@@ -15,6 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin i
 from tests.integration.fleet import Fleet, run_ansible
 from tests.integration.kube_proxy import FOREIGN, FOREIGN_RULES, NO_FOREIGN, Client, Proxy
 from tests.lab import Lab
+from tests.lab.topology import Node
 
 KUBE_PROXYS = "iptables-save | grep -E -e '-(A|D) KUBE-S(ERVICES|VC)' ; nft list tables | grep -w 'kube-proxy$'"
 # kube-proxy itself empties the former mode's rules when it starts, and makes the new ones about a second later.
@@ -98,6 +99,23 @@ def test_to_nftables_and_back(proxy: Proxy, fleet: Fleet, client: Client, foreig
     assert gap_s < GAP_LIMIT_S
 
 
+@pytest.mark.full
+def test_a_node_that_is_added_in_the_middle_does_not_switch_early_and_is_waited_for(proxy: Proxy):
+    code, output = module(proxy, "w1", config={"mode": "nftables"})
+    assert code == 0, output
+    proxy.lab.node_add(Node(name="w9"))
+    try:
+        assert wait_until(lambda: proxy.mode("w9") == "iptables", 60)
+        for node in ("w2", "cp1"):
+            code, output = module(proxy, node, config={"mode": "nftables"})
+            assert code == 0, output
+        assert '"w9"' in output[output.index("waits_for") :]
+        assert proxy.config_map()["data"] == proxy.before[1]
+        assert proxy.mode("w9") == "iptables"
+    finally:
+        proxy.lab.node_remove("w9")
+
+
 def module(proxy: Proxy, node: str, **arguments: object) -> tuple[int, str]:
     """Run the module alone, as a user does for one node."""
     given = json.dumps({"kubeconfig": str(proxy.lab.kubeconfig), **arguments})
@@ -137,6 +155,7 @@ def test_check_mode_shows_the_edit_and_writes_nothing(proxy: Proxy):
 
 def test_a_node_that_is_worse_off_is_put_back_and_the_run_stops(proxy: Proxy):
     """The lab's nodes have no IPVS, so kube-proxy ends there."""
+    proxy.timeout = 10
     code, output = proxy.run(mode="ipvs")
     assert code != 0
     assert "the node was put back to mode iptables" in output

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import Resource
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, find_place
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_finish import with_text
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import (
     directed,
@@ -13,8 +14,17 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start 
     started_at,
     written_at,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import HISTORY, NOTE
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import HISTORY, NOTE, parked
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
+
+
+def daemon_set() -> dict:
+    volume = {"name": "c", "configMap": {"name": "kube-proxy"}}
+    return {
+        "kind": "DaemonSet",
+        "spec": {"updateStrategy": {}, "selector": {}, "template": {"spec": {"volumes": [volume]}}},
+    }
+
 
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 IPTABLES, NFTABLES = f"{HEAD}mode: iptables\n", f"{HEAD}mode: nftables\n"
@@ -79,3 +89,35 @@ def test_what_was_there_before_is_kept_beside_the_new_text_and_goes_with_it():
     back = with_text(written, twin("absent", NFTABLES, IPTABLES).note)
     assert back["data"] == config_map["data"]
     assert HISTORY not in back["metadata"]["annotations"]
+
+
+def test_an_original_that_a_twin_stands_in_for_on_every_node_is_still_the_place():
+    """It is wanted on no node then, which says nothing of where its configuration is kept."""
+    original = {
+        **daemon_set(),
+        "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": {}},
+        "status": {"desiredNumberScheduled": 0},
+    }
+    original["spec"]["template"]["spec"]["containers"] = [
+        {
+            "name": "kube-proxy",
+            "command": ["kube-proxy", "--config=/c/config.conf"],
+            "volumeMounts": [{"name": "c", "mountPath": "/c"}],
+        }
+    ]
+    config_map = {"metadata": {"name": "kube-proxy", "namespace": "kube-system"}, "data": {"config.conf": IPTABLES}}
+    for item, kind in ((original, "elsewhere"), (parked(original), "configmap")):
+        assert find_place(Api([item], [config_map]), Api([item], [config_map])).kind == kind
+
+
+class Api:
+    """What a cluster lists."""
+
+    def __init__(self, daemon_sets: list, config_maps: list) -> None:
+        self._found = {"daemonsets": daemon_sets, "configmaps": config_maps}
+
+    def list(self, resource: Resource, **_options: object) -> list:
+        return self._found.get(resource.plural, [])
+
+    def network(self, _reader: object) -> dict:
+        return {"kube_proxy": []}
