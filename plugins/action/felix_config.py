@@ -21,6 +21,7 @@ ARGUMENT_SPEC = {
     "profile": {"type": "str", "choices": ["secure_workload"]},
     "variant": {"type": "str", "choices": ["append", "return"], "default": "append"},
     "mark_mask": {"type": "raw"},
+    "manage_env": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "step": {"type": "str", "choices": ["all", "start", "node", "finish"], "default": "all"},
     "node": {"type": "str"},
@@ -67,7 +68,8 @@ class ActionModule(ActionBase):
         result["changed"] = False
         try:
             self._api = ClusterApi(arguments["kubeconfig"])
-            self._rollout = Rollout(self._api, arguments["state"], asked, check_mode=self._task.check_mode)
+            how = {"check_mode": self._task.check_mode, "manage_env": arguments["manage_env"]}
+            self._rollout = Rollout(self._api, arguments["state"], asked, **how)
             for step in ("start", "node", "finish") if arguments["step"] == "all" else (arguments["step"],):
                 found = getattr(self, f"_{step}")()
                 result.update(found, changed=result["changed"] or found["changed"])
@@ -90,7 +92,7 @@ class ActionModule(ActionBase):
         return self._rollout.node(self._name(), self._ask, self._arguments["timeout"])
 
     def _finish(self) -> dict:
-        return self._rollout.finish()
+        return self._rollout.finish(self._arguments["timeout"])
 
     def _names(self) -> dict[str, str]:
         """The names in the cluster of the hosts that this task is for; with the step start those of the wave."""

@@ -61,11 +61,23 @@ options:
         that keeps clear of kube-proxy's and kubelet's bits, with O(profile) also of Secure Workload's.
       - If it is not set, O(profile) plans one where it has to.
     type: raw
+  manage_env:
+    description:
+      - Whether variables of calico-node that outrank O(settings) are taken out of its DaemonSet. Otherwise they are
+        refused, with where they are changed.
+      - C(default) gets their values first, which has no effect yet. Each node's pod is deleted when it is the node's
+        turn, the update strategy is C(OnDelete) until the end.
+      - Variables that an installer writes back by itself (kOps, RKE2, k0s, Gardener, GKE, the add-on manager, the
+        Tigera operator) stay refused. Kubespray writes them at its next run.
+    type: bool
+    default: false
   state:
     description:
       - V(present) sets what is asked for.
       - V(absent) takes a change back that is under way. Without one it gives back, through the nodes in the same way,
         what C(default) had before the first change. A field that somebody else has changed since stays.
+      - Variables that were taken out come back at the end. Kubernetes then renews the pods of calico-node by its own
+        strategy, with the values that they have already.
     type: str
     choices: [present, absent]
     default: present
@@ -101,7 +113,7 @@ attributes:
     support: full
 notes:
   - Needs the rights to read DaemonSets, Pods, Nodes, ConfigMaps and CustomResourceDefinitions, and to write
-    FelixConfigurations, from Calico 3.32 on also Nodes.
+    FelixConfigurations, from Calico 3.32 on also Nodes, with O(manage_env) also DaemonSets and Pods.
   - Where calico-node keeps its objects in etcd nothing is changed.
   - Whether a variable or C(felix.cfg) of one node has more weight than an object is seen on the node only, so that node
     is put back then.
@@ -141,6 +153,11 @@ nodes:
     node7.example: node7
 staged:
   description: The nodes that were given the change now, or from which it was taken.
+  returned: O(step=all), O(step=start)
+  type: list
+  elements: str
+environment:
+  description: The variables of calico-node that were taken out of its DaemonSet, now or before.
   returned: O(step=all), O(step=start)
   type: list
   elements: str

@@ -40,8 +40,8 @@ _KUBELET_DROP_BIT, _KUBELET_DROPS_UNTIL = 0x8000, (1, 28)
 class FelixCluster:
     """Felix and its objects as they are now. objects: FelixConfigurations, with those of a change under way.
 
-    pods: of calico-node, listed with C(pods_of) (namespace and label selector). schema: the rules of C(spec) in this
-    cluster's CRD, else those known of the version.
+    daemon_set: of calico-node. pods: of it, listed with C(pods_of) (namespace and label selector). schema: the rules of
+    C(spec) in this cluster's CRD, else those known of the version.
     """
 
     resource: Resource
@@ -49,6 +49,7 @@ class FelixCluster:
     install: CalicoInstall
     proxy: KubeProxy
     nodes: dict[str, dict]
+    daemon_set: dict
     pods: list[dict]
     pods_of: dict[str, str]
     schema: dict
@@ -145,6 +146,7 @@ def read_felix_cluster(api: ClusterApi) -> FelixCluster:
         install=install,
         proxy=kube_proxy.read_objects(network["kube_proxy"]),
         nodes={name_of(item): item for item in api.list(NODES)},
+        daemon_set={"apiVersion": DAEMON_SETS.api_version, "kind": DAEMON_SETS.kind, **workload},
         pods=api.list(PODS, **pods_of),
         pods_of=pods_of,
         schema={"properties": {}, **schema},

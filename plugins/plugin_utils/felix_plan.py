@@ -16,6 +16,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_effective i
     Setting,
     dataplane,
 )
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_environment import held_variables
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_object import object_values
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import BY_CONFIG, BadValueError, Value
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_requirements import described, felix_findings
@@ -151,6 +152,8 @@ def proof_of(cluster: FelixCluster, spec: Mapping[str, object], carrier: dict) -
         "has_rules": dataplane(config, nftables=cluster.nftables).kind != "bpf",
         "health": f"{health['healthHost']}:{health['healthPort']}" if health["healthEnabled"] is True else "",
         "host_file": cluster.install.host_file,
+        "variables": held_variables(cluster.daemon_set),
+        "pods_of": cluster.pods_of,
         "default": {name: as_mapping((cluster.default or {}).get("spec")).get(name) for name in spec},
     }
 
@@ -169,6 +172,14 @@ def _groups(cluster: FelixCluster, objects: Iterable[dict]) -> dict[str, list[st
         return {node: [node] for node in cluster.felix_nodes}
     alike = [node for node in cluster.felix_nodes if node not in own]
     return {node: [node] for node in cluster.felix_nodes if node in own} | ({alike[0]: alike} if alike else {})
+
+
+def environment_overrides(cluster: FelixCluster, asked: Mapping[str, object]) -> list[Setting]:
+    """The settings that a variable of calico-node would keep from what is asked for."""
+    change, _warnings = _change(cluster, PRESENT, asked)
+    config = cluster.effective(_final_objects(cluster, change))
+    found = (_differs(config, name, value) for name, value in change.proof["values"].items())
+    return [setting for setting in found if setting and setting.source == ENVIRONMENT]
 
 
 def _nodes_that_differ(cluster: FelixCluster, change: Change) -> dict[str, list[str]]:

@@ -13,7 +13,16 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api impor
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import CALICO_GROUPS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES, PODS, Resource
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_cluster import FelixCluster, read_felix_cluster
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_environment import held_variables
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_plan import Plan, is_at_its_end, make_plan
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_pods import (
+    free,
+    freed,
+    give_back,
+    noted,
+    renew_pod,
+    restore_strategy,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_proof import in_the_way, missing, shown
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_stage import (
     ABSENT,
@@ -46,9 +55,18 @@ Ask = Callable[[str], dict]
 class Rollout:
     """One run's view of a change. asked: settings, profile, variant and mark_mask as desired_spec() takes them."""
 
-    def __init__(self, api: ClusterApi, state: str, asked: Mapping[str, object], *, check_mode: bool) -> None:
-        """Take the connection and what is asked for."""
+    def __init__(
+        self,
+        api: ClusterApi,
+        state: str,
+        asked: Mapping[str, object],
+        *,
+        check_mode: bool = False,
+        manage_env: bool = False,
+    ) -> None:
+        """Take the connection and what is asked for. manage_env: variables of calico-node may be taken out."""
         self._api, self._state, self._asked, self._check_mode = api, state, asked, check_mode
+        self._manage_env = manage_env and state != ABSENT
 
     def _read(self) -> tuple[FelixCluster, Plan, bool]:
         """The cluster, what it lacks, and whether the end of an earlier run was caught up with."""
@@ -58,6 +76,11 @@ class Rollout:
         if caught_up and not self._check_mode:
             self._clean(cluster)
             cluster = dataclasses.replace(cluster, objects=cluster.others)
+        if note := noted(cluster, self._asked) if self._manage_env else "":
+            plan = make_plan(freed(cluster, note), self._state, self._asked)
+            if self._check_mode:
+                return freed(cluster, note), plan, caught_up
+            cluster, caught_up = free(self._api, cluster, note), True
         return cluster, make_plan(cluster, self._state, self._asked), caught_up
 
     def start(self, wave: Iterable[str]) -> dict:
@@ -80,6 +103,7 @@ class Rollout:
             "changed": bool(staged or caught_up),
             "revision": plan.change.revision if plan.change else "",
             "staged": staged,
+            "environment": held_variables(cluster.daemon_set),
             "in_force": {node: plan.nodes.get(node, []) for node in sorted(wave & set(cluster.felix_nodes))},
             "waits_for": plan.waits_for,
             "warnings": plan.warnings,
@@ -121,6 +145,9 @@ class Rollout:
             return self._settled(node, ask)
         if self._check_mode:
             return {"node": node, "changed": not is_proven}
+        if record["proof"]["variables"] and (why := renew_pod(self._api, node, record["proof"], timeout_s)):
+            self._put_back(resource, node, is_scoped=is_scoped)
+            raise WorseError(f"Felix on {node} does not have the change in force: {why}. The node was put back")
         began = record["proof"].get("began")
         deadline = time.monotonic() + timeout_s
         while True:
@@ -191,21 +218,36 @@ class Rollout:
         else:
             self._api.replace(resource, back)
 
-    def finish(self) -> dict:
+    def finish(self, timeout_s: float = 60) -> dict:
         """Write C(default) and delete what carried the change, once all nodes have it.
 
+        :param timeout_s: to wait for pods that get variables back.
         :raises RolloutError: somebody else has changed C(default) since the change began.
         """
         cluster, plan, caught_up = self._read()
         waits_for = plan.waits_for
-        if plan.change is None or waits_for or self._check_mode:
-            is_due = plan.change is not None and not waits_for
+        if waits_for or self._check_mode:
+            is_due = not waits_for and (plan.change is not None or self._is_held(cluster))
             return {"changed": caught_up or is_due, "waits_for": waits_for}
+        if plan.change is None:
+            return self._settle_environment(cluster, timeout_s, {"changed": caught_up, "waits_for": []})
         if not plan.takes_back:
             _check_unchanged(cluster, plan)
             self._write_default(cluster, plan.change)
         self._clean(cluster)
-        return {"changed": True, "waits_for": [], "restarted": self._restarted(cluster)}
+        found = {"changed": True, "waits_for": [], "restarted": self._restarted(cluster)}
+        return self._settle_environment(cluster, timeout_s, found)
+
+    def _is_held(self, cluster: FelixCluster) -> bool:
+        """Whether variables that were taken out are to be put back."""
+        return self._state == ABSENT and bool(held_variables(cluster.daemon_set))
+
+    def _settle_environment(self, cluster: FelixCluster, timeout_s: float, found: dict) -> dict:
+        if self._is_held(cluster):
+            return {**found, "changed": True, "waits_for": give_back(self._api, cluster, timeout_s)}
+        if self._state != ABSENT and restore_strategy(self._api, cluster):
+            return {**found, "changed": True}
+        return found
 
     def _write_default(self, cluster: FelixCluster, change: Change) -> None:
         item = final_default(change, cluster.resource.api_version, cluster.default)

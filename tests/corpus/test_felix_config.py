@@ -63,6 +63,7 @@ def cluster_of(install: CalicoInstall, **kubernetes: tuple[int, int]) -> FelixCl
         install=install,
         proxy=KubeProxy(),
         nodes={"n1": NODE},
+        daemon_set={},
         pods=[POD],
         pods_of={},
         schema={"properties": {}, **schema},

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import DAEMON_SETS
 
 from tests.integration.calico import custom
 from tests.integration.felix import FIELDS, KNOB, Felix
@@ -159,15 +159,47 @@ def test_check_mode_writes_nothing(felix: Felix):
     assert spec(felix) == USERS["spec"]
 
 
+@pytest.fixture
+def with_variable(running: Felix) -> Iterator[Felix]:
+    """calico-node sets the insert mode by itself."""
+    set_environment(running, "FELIX_CHAININSERTMODE=insert")
+    yield running
+    set_environment(running, "FELIX_CHAININSERTMODE-")
+    for name in running.objects():
+        running.lab.kubectl("delete", "felixconfiguration", name, "--ignore-not-found")
+
+
+def set_environment(felix: Felix, change: str) -> None:
+    daemon_set = ("-n", "kube-system", "daemonset/calico-node")
+    felix.lab.kubectl("set", "env", *daemon_set, change)
+    felix.lab.kubectl("rollout", "status", *daemon_set, "--timeout=60s", timeout_s=70)
+
+
+def daemon_set(felix: Felix) -> dict:
+    return felix.api.get(DAEMON_SETS, "calico-node", "kube-system")
+
+
 @pytest.mark.full
-def test_the_environment_outranks_every_object(lab: Lab, running: Felix, tmp_path: Path):
-    """The module says where to change it, and changes it when it is told to."""
-    lab.kubectl("-n", "kube-system", "set", "env", "daemonset/calico-node", "FELIX_CHAININSERTMODE=insert")
-    lab.kubectl("-n", "kube-system", "rollout", "status", "daemonset/calico-node", "--timeout=60s", timeout_s=70)
-    try:
-        code, output = running.run(settings={"chainInsertMode": "Append"})
-        assert code != 0
-        assert "FELIX_CHAININSERTMODE" in output
-    finally:
-        lab.kubectl("-n", "kube-system", "set", "env", "daemonset/calico-node", "FELIX_CHAININSERTMODE-")
-        lab.kubectl("-n", "kube-system", "rollout", "status", "daemonset/calico-node", "--timeout=60s", timeout_s=70)
+def test_the_environment_outranks_every_object(with_variable: Felix):
+    """It is named, and taken out node by node where that is allowed; it comes back with what it was."""
+    felix, before = with_variable, daemon_set(with_variable)["spec"]
+    apply(felix, USERS)
+    code, output = felix.run(settings={"chainInsertMode": "Append"})
+    assert code != 0
+    assert "FELIX_CHAININSERTMODE" in output
+    assert daemon_set(felix)["spec"] == before
+
+    code, output = felix.run(settings={"chainInsertMode": "Append"}, manage_env=True)
+    assert code == 0, output
+    assert set(modes(felix).values()) == {"Append"}
+    assert spec(felix) == {**USERS["spec"], "chainInsertMode": "Append"}
+    assert "FELIX_CHAININSERTMODE" not in json.dumps(daemon_set(felix)["spec"])
+    assert daemon_set(felix)["spec"]["updateStrategy"] == before["updateStrategy"]
+
+    for _run in range(2):
+        code, output = felix.run(state="absent")
+        assert code == 0, output
+    assert daemon_set(felix)["spec"] == before
+    assert set(felix.objects()) == {"default"}
+    assert spec(felix) == USERS["spec"]
+    assert set(modes(felix).values()) == {"Insert"}

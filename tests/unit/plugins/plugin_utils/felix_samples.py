@@ -39,10 +39,10 @@ def calico_node(version: tuple[int, int], environment: dict[str, str] | None = N
         "image": f"docker.io/calico/node:v{version[0]}.{version[1]}.0",
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }
-    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": dict(LABELS)}, "spec": {"containers": [container]}}
     return {
-        "metadata": {"name": "calico-node", "namespace": "kube-system", "labels": LABELS},
-        "spec": {"selector": {"matchLabels": LABELS}, "template": template},
+        "metadata": {"name": "calico-node", "namespace": "kube-system", "labels": dict(LABELS)},
+        "spec": {"selector": {"matchLabels": dict(LABELS)}, "template": template},
     }
 
 
@@ -65,7 +65,7 @@ class FakeApi:
         self.store[DAEMON_SETS.plural]["calico-node"] = calico_node(version, environment)
         for name in nodes:
             self.store[NODES.plural][name] = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
-            pod = {"metadata": {"name": f"calico-node-{name}", "labels": LABELS}, "spec": {"nodeName": name}}
+            pod = {"metadata": {"name": f"calico-node-{name}", "labels": dict(LABELS)}, "spec": {"nodeName": name}}
             self.store[PODS.plural][f"calico-node-{name}"] = pod
         if default:
             self.add("default", **default)
@@ -108,7 +108,8 @@ class FakeApi:
         return found if status == 200 else None
 
     def list(self, resource, **options: object) -> list[dict]:
-        return self._list(resource, **options)[1]
+        _field, _equals, node = str(options.get("field_selector", "")).partition("=")
+        return [item for item in self._list(resource)[1] if not node or item["spec"]["nodeName"] == node]
 
     def create(self, resource, body: dict) -> dict:
         if body["metadata"]["name"] in self.store[resource.plural]:

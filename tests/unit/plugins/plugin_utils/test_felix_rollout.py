@@ -252,3 +252,133 @@ def test_the_built_in_mask_is_given_back_by_an_annotation():
     rollout(api, "absent").node("n1", lambda _health: OLD, 0)
     through(api, [["n2", "n3"]], "absent", OLD)
     assert api.felix == {"default": {"nftablesMode": "Disabled"}}
+
+
+class WithVariables:
+    """A cluster whose calico-node sets the insert mode, with pods that follow their DaemonSet."""
+
+    def __init__(self, **default: object) -> None:
+        variables = {"FELIX_CHAININSERTMODE": "Insert"}
+        self.api = FakeApi(NODES, environment=variables, nftablesMode="Disabled", **default)
+        self.before = copy.deepcopy(self.daemon_set["spec"])
+        for node in NODES:
+            self.renew(node)
+
+    @property
+    def daemon_set(self) -> dict:
+        return self.api.store["daemonsets"]["calico-node"]
+
+    def renew(self, node: str) -> None:
+        """A new pod by the present template, ready."""
+        pod = self.api.store["pods"][f"calico-node-{node}"]
+        pod["spec"] = {**copy.deepcopy(self.daemon_set["spec"]["template"]["spec"]), "nodeName": node}
+        pod["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    def delete(self, resource, name: str, *_namespace: str) -> None:
+        """A pod that is deleted comes back."""
+        self.api.calls += 1
+        self.api.writes.append(f"delete {name}")
+        if resource.plural == "pods":
+            self.renew(name.removeprefix("calico-node-"))
+        else:
+            self.api.store[resource.plural].pop(name, None)
+
+    def variables(self) -> dict[str, bool]:
+        """By node whether its pod has the variable."""
+        pods = self.api.store["pods"].values()
+        return {pod["spec"]["nodeName"]: "CHAININSERTMODE" in str(pod["spec"]) for pod in pods}
+
+    def rollout(self, state: str = "present", **options: bool) -> Rollout:
+        asked = {} if state == "absent" else {"settings": {"chainInsertMode": "Append"}}
+        return Rollout(self.api, state, asked, manage_env=state == "present", **options)
+
+
+@pytest.fixture
+def managed(monkeypatch) -> WithVariables:
+    found = WithVariables()
+    monkeypatch.setattr(found.api, "delete", found.delete)
+    return found
+
+
+def test_variables_are_taken_out_node_by_node(managed):
+    """default gets their value first, so that nothing takes effect early; pods go when it is their node's turn."""
+    api = managed.api
+    found = managed.rollout().start(["n1"])
+
+    assert found["environment"] == ["FELIX_CHAININSERTMODE"]
+    assert api.felix["default"]["chainInsertMode"] == "Insert"
+    assert managed.variables() == dict.fromkeys(NODES, True)
+    assert managed.daemon_set["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    managed.rollout().node("n1", lambda _health: NEW, 0)
+    assert managed.variables() == {"n1": False, "n2": True, "n3": True}
+    assert managed.rollout().finish()["waits_for"] == ["n2", "n3"]
+    managed.rollout().start(["n2", "n3"])
+    for node in ("n2", "n3"):
+        managed.rollout().node(node, lambda _health: NEW, 0)
+    assert managed.rollout().finish()["waits_for"] == []
+    assert api.felix == {"default": {"chainInsertMode": "Append", "nftablesMode": "Disabled"}}
+    assert managed.daemon_set["spec"].get("updateStrategy") == managed.before.get("updateStrategy")
+    before = copy.deepcopy(api.store)
+    assert not managed.rollout().start(NODES)["changed"]
+    assert not managed.rollout().finish()["changed"]
+    assert api.store == before
+
+
+def test_variables_come_back(managed):
+    """Absent goes through the nodes with the variable's value, then gives the DaemonSet back what it had."""
+    api = managed.api
+    for state, live in (("present", NEW), ("absent", OLD)):
+        managed.rollout(state).start(NODES)
+        for node in NODES:
+            managed.rollout(state).node(node, lambda _health, live=live: live, 0)
+        found = managed.rollout(state).finish(0)
+    assert found["waits_for"] == NODES
+    assert managed.daemon_set["spec"] == managed.before
+    for node in NODES:
+        managed.renew(node)
+    assert managed.rollout("absent").finish(0)["waits_for"] == []
+    assert api.felix == {"default": {"nftablesMode": "Disabled"}}
+    assert managed.daemon_set["metadata"]["annotations"] == {}
+    assert not managed.rollout("absent").finish(0)["changed"]
+
+
+def test_variables_of_an_installer_that_writes_them_back_stay(managed):
+    """Even where they may be taken out; and in check mode nothing is written."""
+    assert managed.rollout(check_mode=True).start(["n1"])["staged"] == ["n1"]
+    managed.daemon_set["metadata"]["labels"]["addonmanager.kubernetes.io/mode"] = "Reconcile"
+    with pytest.raises(RolloutError, match="add-on manager"):
+        managed.rollout().start(["n1"])
+    assert managed.api.writes == []
+
+
+@pytest.mark.parametrize("kept", range(1, 24))
+def test_a_run_that_takes_variables_out_may_be_killed_anywhere(managed, kept):
+    """No pod has other settings than its node's turn gave it, and the next run comes to the end."""
+    api = managed.api
+    write, left = api._write, [kept]
+
+    def dying(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    def whole_run() -> None:
+        managed.rollout().start(NODES)
+        for node in NODES:
+            managed.rollout().node(node, lambda _health: NEW, 0)
+        managed.rollout().finish()
+
+    api._write = dying
+    try:
+        whole_run()
+    except KeyboardInterrupt:
+        api._write = write
+        for node, has_variable in managed.variables().items():
+            default = api.felix["default"].get("chainInsertMode", "Insert")
+            own = api.felix.get(f"node.{node}", {}).get("chainInsertMode", default)
+            assert has_variable or own == "Append", node
+        whole_run()
+    assert api.felix == {"default": {"chainInsertMode": "Append", "nftablesMode": "Disabled"}}
+    assert managed.variables() == dict.fromkeys(NODES, False)
+    assert managed.daemon_set["spec"].get("updateStrategy") == managed.before.get("updateStrategy")
