@@ -74,6 +74,11 @@ class Ground:
     others: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
+    def fits_int32(self) -> bool:
+        """Whether the API server takes no mask with bit 31."""
+        return self.kubernetes is not None and self.kubernetes >= _INT32_SINCE
+
+    @property
     def families(self) -> tuple[str, ...]:
         """With which word the settings begin that count here."""
         known = "nftablesRefreshInterval" in self.schema["properties"] or PARAMETERS["nftablesMode"].exists(
@@ -260,7 +265,7 @@ def _mask_complaints(value: object, ground: Ground, reserved: int) -> Iterator[s
         yield f"{value} is negative, and a running Felix ignores it: write {value & 0xFFFFFFFF}{proposal}"
     if value >= 1 << 32:
         yield f"{value:#x} has more than 32 bits{proposal}"
-    if value > INT32_BITS and ground.kubernetes is not None and ground.kubernetes >= _INT32_SINCE:
+    if value > INT32_BITS and ground.fits_int32:
         yield f"{value} ({value:#x}) has bit 31, which the API server of Kubernetes 1.36 and later refuses{proposal}"
     if not is_enough(value, felix):
         needed = (

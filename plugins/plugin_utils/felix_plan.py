@@ -114,7 +114,7 @@ def _change(cluster: FelixCluster, state: str, asked: Mapping[str, object]) -> t
             texts = [f"{field}: {why}" for field, why in sorted(desired.refused.items())]
             raise RolloutError("nothing was written. " + "; ".join(texts))
         spec = desired.spec
-    staged, notes = staged_values(spec, version)
+    staged, notes = staged_values(spec, version, fits_int32=cluster.ground().fits_int32)
     carrier = {"metadata": {"name": "node.x", "annotations": notes}, "spec": staged}
     return Change(state, spec, staged, notes, proof_of(cluster, spec, carrier)), warnings
 

@@ -58,10 +58,11 @@ class Change:
         return json.dumps(found, sort_keys=True)
 
 
-def staged_values(spec: Mapping[str, object], version: Version | None) -> tuple[dict, dict]:
+def staged_values(spec: Mapping[str, object], version: Version | None, *, fits_int32: bool) -> tuple[dict, dict]:
     """The fields and the annotations that nodes get: for a field that is taken away its built-in value, where known.
 
-    The built-in mask has bit 31, which Kubernetes 1.36 does not take as a field; an annotation it does not look at.
+    :param fits_int32: the API server takes no field with bit 31, which the built-in mask has; an annotation it does not
+        look at.
     """
     found, notes = {}, {}
     for name, value in spec.items():
@@ -70,7 +71,7 @@ def staged_values(spec: Mapping[str, object], version: Version | None) -> tuple[
             found[name] = value
         elif built_in not in (None, ""):
             words = spellings(name, built_in)
-            if PARAMETERS[name].kind == MARK and built_in > INT32_BITS:
+            if PARAMETERS[name].kind == MARK and fits_int32 and built_in > INT32_BITS:
                 notes[ANNOTATION + str(words["file_key"])] = words["plain"]
             else:
                 found[name] = words["object"]
