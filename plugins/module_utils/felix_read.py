@@ -41,11 +41,11 @@ def read_felix(health, active_units=()):
     status, error = 0, ""
     if health:
         host, _colon, port = health.rpartition(":")
-        status, error = http_get(int(port), "/readiness", host)
+        status, error = http_get(int(port), "/readiness", host or "localhost")
     return {
         "file": read_text(CONFIG_FILE),
         "file_path": CONFIG_FILE,
-        "readiness": {"status": status, "error": error},
+        "readiness": {"status": status or 0, "error": error},
         "ages_s": felix_ages_s(),
         "packet_filters": read_packet_filters(active_units),
     }

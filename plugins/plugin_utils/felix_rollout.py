@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -44,9 +45,6 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import Ro
 POLL_S = 2
 # When the Node was given its label, by the clock of who gave it.
 BEGAN = "portcullis.io/felix-began"
-_FELIX_CONFIGURATIONS = [
-    Resource(group, version, "felixconfigurations", "FelixConfiguration") for group, version in CALICO_GROUPS
-]
 _OFF = {"metadata": {"labels": {NODE_LABEL: None}, "annotations": {PROVEN: None, BEGAN: None}}}
 # What reads a node: felix_node, with where Felix answers health checks.
 Ask = Callable[[str], dict]
@@ -91,7 +89,9 @@ class Rollout:
         cluster, plan, caught_up = self._read()
         wave, carried = set(wave), plan.found.nodes if plan.found else {}
         concerned = set(carried) if plan.takes_back else set(plan.nodes) - set(carried)
-        staged = sorted(wave & concerned)
+        # A node that is gone has no turn.
+        gone = set(carried) - set(cluster.nodes) if plan.takes_back else set()
+        staged = sorted(wave & concerned | gone)
         if not self._check_mode:
             if plan.takes_back:
                 for node in staged:
@@ -167,9 +167,16 @@ class Rollout:
             self._mark(resource, node, record["revision"], is_scoped=is_scoped)
         return {"node": node, "changed": not is_proven, "live": shown(reading)}
 
-    def _carried(self, node: str) -> tuple[Resource, dict, bool, bool]:
+    @functools.cached_property
+    def _resources(self) -> list[Resource]:
+        """FelixConfigurations of each group that the cluster serves."""
+        groups = self._api.reader().groups
+        served = [item for item in CALICO_GROUPS if item[0] in groups]
+        return [Resource(group, version, "felixconfigurations", "FelixConfiguration") for group, version in served]
+
+    def _carried(self, node: str) -> tuple[Resource | None, dict, bool, bool]:
         """The record that concerns a node, whether it hangs on the node's label, and whether it was proven."""
-        for resource in _FELIX_CONFIGURATIONS:
+        for resource in self._resources:
             item = self._api.get(resource, f"node.{node}")
             if record := record_of(item):
                 notes = as_mapping(metadata(item or {}).get("annotations"))
@@ -180,11 +187,11 @@ class Rollout:
                 if as_mapping(data.get("labels")).get(NODE_LABEL) == record["revision"]:
                     record["proof"]["began"] = float(notes.get(BEGAN) or 0) or None
                     return resource, record, True, notes.get(PROVEN) == record["revision"]
-        return resource, {}, False, False
+        return None, {}, False, False
 
     def _settled(self, node: str, ask: Ask) -> dict:
         """No change concerns the node: what was set before is in force there, where that was noted."""
-        records = (record_of(self._api.get(resource, DEFAULT)) for resource in _FELIX_CONFIGURATIONS)
+        records = (record_of(self._api.get(resource, DEFAULT)) for resource in self._resources)
         record = next(filter(None, records), {}) if self._state != ABSENT else {}
         if not record:
             return {"node": node, "changed": False}

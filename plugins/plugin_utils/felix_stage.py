@@ -86,8 +86,12 @@ def record_of(item: dict | None) -> dict:
     text = as_mapping(metadata(item or {}).get("annotations")).get(RECORD)
     if text is None:
         return {}
+    kind = ("set", "before") if name_of(item or {}) == DEFAULT else ("staged", "notes", "kept")
     try:
-        return dict(json.loads(text))
+        found = dict(json.loads(text))
+        if missing := {"revision", "state", "spec", "proof", *kind} - found.keys():
+            raise ValueError(", ".join(sorted(missing)))
+        return found
     except (TypeError, ValueError) as error:
         raise RolloutError(
             f"FelixConfiguration {name_of(item or {})}: its annotation {RECORD} is not what was written there: take it "

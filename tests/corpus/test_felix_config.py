@@ -157,3 +157,49 @@ def test_v3_has_the_same_rules():
     assert {name: rule.get("pattern") for name, rule in rules.items()} == {
         name: rule.get("pattern") for name, rule in schema_of((3, 32))["properties"].items()
     }
+
+
+# By field values that any version takes, and ones that do nothing or harm, whatever its CRD lets through.
+VALUES = {
+    "chainInsertMode": (["Insert", "Append"], ["append", "Top", "", 1, True]),
+    "iptablesFilterAllowAction": (["Accept", "Return"], ["ACCEPT", "REGISTER", "Drop"]),
+    "iptablesMangleAllowAction": (["Accept", "Return"], ["return", "DELETE"]),
+    "iptablesRefreshInterval": (
+        ["0s", "90s", "1m30s", "500ms", "1h"],
+        ["0", 0, "90", 90, "1.5s", "100us", "-1s", "90 s"],
+    ),
+    "iptablesPostWriteCheckInterval": (["5s"], ["5", "1d", "soon"]),
+    "iptablesMarkMask": ([0x7FCF0000, 0x7FC70000], ["0x7fcf0000", -3211264, 0, 0x30000, 0xFFFF, 0xFFCF0000, 1 << 32]),
+    "iptablesBackend": (["Legacy", "NFT", "Auto"], ["nft", "iptables"]),
+    "bpfEnabled": ([True, False], ["true", 1]),
+    "wireguardEnabled": ([False], ["no"]),
+    "logSeverityScreen": (["Info", "Debug"], ["info", "Verbose"]),
+    "failsafeInboundHostPorts": ([[{"protocol": "tcp", "port": 22}], []], ["tcp:22", 22]),
+    "iptablesRefreshIntervall": ([], ["90s"]),
+    "FELIX_CHAININSERTMODE": ([], ["Append"]),
+}
+NFTABLES_VALUES = {
+    "nftablesMode": (["Enabled", "Disabled"], ["enabled", True]),
+    "nftablesMarkMask": ([0x7FCF0000], [0x30000]),
+    "nftablesRefreshInterval": (["0s"], ["0", 90]),
+    "nftablesFilterAllowAction": (["Return"], ["Drop"]),
+}
+
+
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.parent.name)
+def test_values_against_every_crd(path):
+    """Good values pass our judgement and the CRD's, bad ones never pass ours; nftables fields only from 3.29 on."""
+    version = parse_version(path.parent.name)
+    schema = schema_of(version)
+    ground = Ground(version, (1, 36), schema, Felix(version=version), others={"kube-proxy": 0x4000})
+
+    def is_refused(field: str, value: object) -> bool:
+        return field in desired_spec(ground, settings={field: value}).refused
+
+    for field, (good, bad) in {**VALUES, **NFTABLES_VALUES}.items():
+        is_known = field not in NFTABLES_VALUES or version >= (3, 29)
+        for value in good:
+            assert is_refused(field, value) != is_known, (field, value)
+            assert (field in refusals({field: value}, schema, kubernetes=(1, 36))) != is_known, (field, value)
+        for value in bad:
+            assert is_refused(field, value), (field, value)

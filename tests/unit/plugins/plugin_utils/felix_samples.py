@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 
 from ansible_collections.portcullis.fleet.plugins.module_utils.packet_filters import packed
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import ClusterError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ConflictError, RefusedError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import read_network
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import DAEMON_SETS, NODES, PODS, Reader
@@ -95,8 +96,9 @@ class FakeApi:
 
     def _get(self, resource, name: str, namespace: str = "") -> tuple[int, dict]:
         self.calls += 1
-        has_kind = resource.plural != FELIX or resource.group in self.groups
-        found = self.store.get(resource.plural, {}).get(name) if has_kind else None
+        if resource.plural == FELIX and resource.group not in self.groups:
+            raise ClusterError("does not answer as an API server does")
+        found = self.store.get(resource.plural, {}).get(name)
         return (200, copy.deepcopy(found)) if found else (404, {"message": "not found"})
 
     def _list(self, resource, **_options: object) -> tuple[int, list]:

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_rollout import Rollout
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
 
-from tests.unit.plugins.plugin_utils.felix_samples import FakeApi, reading
+from tests.unit.plugins.plugin_utils.felix_samples import FakeApi, crd, reading
 
 PROFILE = {"profile": "secure_workload", "variant": "append"}
 APPENDED = {"chainInsertMode": "Append", "iptablesRefreshInterval": "0s", "iptablesMarkMask": 0x7FCF0000}
@@ -225,7 +225,7 @@ def test_check_mode_writes_nothing():
     assert api.writes == []
 
 
-@pytest.mark.parametrize(("version", "per_node"), [((3, 31), 4), ((3, 32), 6)])
+@pytest.mark.parametrize(("version", "per_node"), [((3, 31), 5), ((3, 32), 7)])
 def test_requests(version, per_node):
     """Planning takes as many requests for 500 nodes as for three."""
     figures = {}
@@ -382,3 +382,68 @@ def test_a_run_that_takes_variables_out_may_be_killed_anywhere(managed, kept):
     assert api.felix == {"default": {"chainInsertMode": "Append", "nftablesMode": "Disabled"}}
     assert managed.variables() == dict.fromkeys(NODES, False)
     assert managed.daemon_set["spec"].get("updateStrategy") == managed.before.get("updateStrategy")
+
+
+def test_the_other_group_is_used_where_it_is_the_only_one():
+    """projectcalico.org/v3, whose CRD Calico 3.32 may have alone."""
+    api = FakeApi(NODES, version=(3, 32), nftablesMode="Disabled")
+    api.groups = {"apps", "projectcalico.org"}
+    v3 = crd((3, 32), group="projectcalico.org", api="v3")
+    api.store["customresourcedefinitions"] = {v3["metadata"]["name"]: v3}
+
+    rollout(api).start(NODES)
+    assert api.store["felixconfigurations"]["portcullis"]["apiVersion"] == "projectcalico.org/v3"
+    through(api, [NODES])
+    assert api.felix == {"default": {"nftablesMode": "Disabled", **APPENDED}}
+
+
+def test_an_annotation_of_default_that_outranks_a_field_goes_and_comes_back():
+    """It would have the last word over the same object's field."""
+    api = FakeApi(NODES, nftablesMode="Disabled")
+    note = {"config.projectcalico.org/ChainInsertMode": "insert", "somebody.else/s": "note"}
+    api.store["felixconfigurations"]["default"]["metadata"]["annotations"] = dict(note)
+
+    through(api, [NODES])
+    kept = api.store["felixconfigurations"]["default"]["metadata"]["annotations"]
+    assert set(kept) == {"somebody.else/s", "portcullis.io/felix-config"}
+    through(api, [NODES], "absent", OLD)
+    assert api.store["felixconfigurations"]["default"]["metadata"]["annotations"] == note
+
+
+@pytest.mark.parametrize("version", [(3, 31), (3, 32)])
+def test_nodes_that_come_and_go_meanwhile(version):
+    """A new node is waited for, one that is gone is not, neither forth nor back."""
+    api = FakeApi(NODES, version=version, nftablesMode="Disabled")
+    before = api.felix
+    through(api, [["n1", "n2"]])
+    for kind, name in (("nodes", "n2"), ("pods", "calico-node-n2")):
+        api.store[kind].pop(name)
+    assert rollout(api).finish()["waits_for"] == ["n3"]
+    through(api, [["n1"], ["n3"]], "absent", OLD)
+    assert api.felix == before
+    through(api, [["n1", "n3"]])
+    assert api.felix["default"]["chainInsertMode"] == "Append"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", "null", '{"revision": "1"}'])
+@pytest.mark.parametrize("name", ["default", "node.n1"])
+def test_a_record_that_somebody_has_changed_is_an_error_that_says_so(name, text):
+    """It is not guessed at."""
+    api = FakeApi(NODES, nftablesMode="Disabled")
+    api.add(name)
+    api.store["felixconfigurations"][name]["metadata"]["annotations"] = {"portcullis.io/felix-config": text}
+
+    with pytest.raises(RolloutError, match=f"FelixConfiguration {name}: its annotation"):
+        rollout(api).start(["n1"])
+    assert api.writes == []
+
+
+def test_who_else_writes_default_is_told():
+    """As the API server notes it."""
+    api = FakeApi(NODES, nftablesMode="Disabled")
+    entry = {"manager": "argocd-controller", "fieldsV1": {"f:spec": {"f:chainInsertMode": {}}}}
+    api.store["felixconfigurations"]["default"]["metadata"]["managedFields"] = [entry]
+
+    assert rollout(api).start(["n1"])["warnings"] == [
+        "chainInsertMode of FelixConfiguration default is written by argocd-controller too, which may write it back"
+    ]
