@@ -12,8 +12,8 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api impor
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import PODS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network import pod_fault
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_options import command_flags
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MANAGED_BY
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, pod_spec
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MANAGED_BY, MANAGED_LABEL
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, metadata, pod_spec
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 DEADLINE_S = 60
@@ -30,7 +30,8 @@ def candidate_pod(daemon_set: dict, config_map: str, key: str, node: str) -> dic
     # Its first word is the program; all flags but these two go.
     words = [*as_list(container.get("command")), *as_list(container.get("args"))]
     return {
-        "metadata": {"name": f"{config_map}-check", "labels": dict(MANAGED_BY)},
+        # Two runs may ask at the same time.
+        "metadata": {"generateName": f"{config_map}-", "labels": dict(MANAGED_BY)},
         "spec": {
             "nodeName": node,
             "restartPolicy": "Never",
@@ -90,22 +91,27 @@ def check(api: ClusterApi, pod: dict, namespace: str, timeout_s: float) -> tuple
 
     :returns: C((why kube-proxy refuses the configuration, why it could not be tried)), both empty when it loads.
     """
-    name = pod["metadata"]["name"]
-    found: tuple[str, str] | None = None
+    name, found = "", None
 
     def has_ended() -> bool:
         nonlocal found
         found = verdict_of(api.get(PODS, name, namespace) or {})
         return found is not None
 
+    _remove_ended(api, namespace)
     try:
-        # One of a run that was killed is in the way.
-        api.delete(PODS, name, namespace, gracePeriodSeconds=0)
-        wait_until(lambda: api.get(PODS, name, namespace) is None, timeout_s)
-        api.create(PODS, pod, namespace)
+        name = api.create(PODS, pod, namespace)["metadata"]["name"]
         wait_until(has_ended, timeout_s)
     except RefusedError as error:
         return "", str(error)
     finally:
-        api.delete(PODS, name, namespace, gracePeriodSeconds=0)
+        if name:
+            api.delete(PODS, name, namespace, gracePeriodSeconds=0)
     return found or ("", f"its pod did not end within {timeout_s:.0f} s")
+
+
+def _remove_ended(api: ClusterApi, namespace: str) -> None:
+    """Delete such pods of runs that were killed: kubelet has ended them at their deadline."""
+    for pod in api.list(PODS, namespace=namespace, label_selector=MANAGED_LABEL):
+        if as_mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
+            api.delete(PODS, metadata(pod)["name"], namespace)

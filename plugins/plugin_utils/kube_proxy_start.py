@@ -6,10 +6,16 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_install import read_objects
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.calico_kube_proxy import proxy_conflicts
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import (
+    ATTEMPTS,
+    PAUSE_S,
+    ClusterApi,
+    ConflictError,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import CONFIG_MAPS, DAEMON_SETS, Reader
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit import EditError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_parameters import parse_version
@@ -62,6 +68,16 @@ class Start:
         self._warnings: dict[str, str] = {}
 
     def run(self, state: str, config: dict) -> dict:
+        """As _run(); anew where another run writes the same objects at the same moment."""
+        for _attempt in range(ATTEMPTS):
+            try:
+                return self._run(state, config)
+            except ConflictError as error:
+                conflict = error
+                time.sleep(PAUSE_S)
+        raise conflict
+
+    def _run(self, state: str, config: dict) -> dict:
         """Make the twin, or find the one of a run that was stopped.
 
         :returns: C({changed, kind, revision, mode, before, after, warnings}); without a revision nothing is to be done.
@@ -182,8 +198,7 @@ class Start:
         name = twin_name(name_of(daemon_set), revision)
         copied = twin_config_map(config_map, note["key"], note["after"], name)
         made = twin_daemon_set(daemon_set, name_of(config_map), name, revision, note)
-        api.delete(CONFIG_MAPS, name, namespace, **({"dryRun": ["All"]} if self._check_mode else {}))
-        api.create(CONFIG_MAPS, copied, namespace, dry_run=self._check_mode)
+        self._copy(copied)
         if not self._check_mode:
             self._refuse_candidate(daemon_set, name, note["key"])
         created = api.create(DAEMON_SETS, made, namespace, dry_run=self._check_mode)
@@ -191,6 +206,14 @@ class Start:
             self._refuse_second(created)
         api.replace(DAEMON_SETS, parked(daemon_set), dry_run=self._check_mode)
         return twin_of(created)
+
+    def _copy(self, copied: dict) -> None:
+        """Have the copy of the ConfigMap; one that is there is of a run that was killed, or of one that begins now."""
+        found = self._api.get(CONFIG_MAPS, name_of(copied), metadata(copied)["namespace"])
+        if found is None:
+            self._api.create(CONFIG_MAPS, copied, metadata(copied)["namespace"], dry_run=self._check_mode)
+        elif found.get("data") != copied["data"]:
+            self._api.replace(CONFIG_MAPS, {**found, "data": copied["data"]}, dry_run=self._check_mode)
 
     def _refuse_candidate(self, daemon_set: dict, config_map: str, key: str) -> None:
         """Have the cluster's own kube-proxy load the new configuration."""
