@@ -22,6 +22,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluste
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import (
     HISTORY,
     LABEL,
+    MANAGED_LABEL,
     REVISION_LABEL,
     current_revision,
     history_of,
@@ -69,8 +70,10 @@ class Finish:
     def restore(self) -> None:
         """Give the original its template and strategy back, and delete what was made; every node must be back."""
         self._restore()
+        # The twin goes last, since it tells the next run what is left to do.
+        for copied in self._api.list(CONFIG_MAPS, namespace=self._twin.namespace, label_selector=MANAGED_LABEL):
+            self._api.delete(CONFIG_MAPS, name_of(copied), self._twin.namespace)
         self._api.delete(DAEMON_SETS, self._twin.name, self._twin.namespace)
-        self._api.delete(CONFIG_MAPS, self._twin.name, self._twin.namespace)
 
     def _original(self) -> dict:
         found = self._api.get(DAEMON_SETS, self._twin.note["daemon_set"], self._twin.namespace)
