@@ -100,6 +100,8 @@ class RunState:
         if "findings" not in after:
             return list(before)
         verified = {host for host, found in self.results.items() if VERIFY_PROBE in found}
+        if after.get("node_names"):
+            verified.add("")  # the cluster was read again, too
         return [item for item in before if item["node"] not in verified] + list(after["findings"])
 
     def waves(self) -> dict[str, int]:

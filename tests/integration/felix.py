@@ -29,6 +29,7 @@ FIELDS = {
     "iptablesMangleAllowAction": ACTION,
     "iptablesMarkMask": MASK,
     "bpfEnabled": {"type": "boolean"},
+    "nodeSelector": {"type": "string"},
     "logSeverityScreen": {"type": "string", "pattern": "^(?i)(Trace|Debug|Info|Warning|Error|Fatal)?$"},
 }
 # What a supervisor does: Felix is started again whenever it ends. argv[0] is what a real one has.

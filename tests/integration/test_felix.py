@@ -15,7 +15,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader im
 
 from tests.integration.calico import custom
 from tests.integration.felix import FIELDS, KNOB, Felix
-from tests.integration.fleet import BIN, ROOT
+from tests.integration.fleet import BIN, ROOT, Fleet
 from tests.lab import Lab
 
 USERS = custom("FelixConfiguration", "default", logSeverityScreen="Info", iptablesRefreshInterval="90s")
@@ -53,10 +53,12 @@ def spec(felix: Felix, name: str = "default") -> dict:
     return felix.objects()[name]["spec"]
 
 
-def test_append_as_secure_workload_asks_for_it_and_the_way_back(felix: Felix):
-    """Nothing restarts at the end, and a second run changes nothing."""
-    code, output = felix.run(profile="secure_workload", variant="append")
-    assert code == 0, output
+def test_append_as_secure_workload_asks_for_it_and_the_way_back(felix: Felix, fleet: Fleet):
+    """By site.yml: what the run mends stops it not. Nothing restarts at the end, and a second run changes nothing."""
+    run = fleet.site("-e", "portcullis_engine=secure_workload portcullis_felix_profile=secure_workload")
+    assert run.code == 0, run.output
+    # The planned mask is one more option that has not its default.
+    assert {name for name, _node in run.findings if name.startswith("felix.")} == {"felix.not_default"}
     assert set(modes(felix).values()) == {"Append"}
     assert set(felix.objects()) == {"default"}
     assert {**APPEND, "logSeverityScreen": "Info"}.items() <= spec(felix).items()
@@ -203,3 +205,21 @@ def test_the_environment_outranks_every_object(with_variable: Felix):
     assert set(felix.objects()) == {"default"}
     assert spec(felix) == USERS["spec"]
     assert set(modes(felix).values()) == {"Insert"}
+
+
+@pytest.mark.full
+def test_one_object_with_a_selector_carries_it_from_3_32_on(felix: Felix):
+    information = custom("ClusterInformation", "default", calicoVersion="v3.32.0")
+    apply(felix, information)
+    try:
+        code, output = felix.module("cp1", settings={"chainInsertMode": "Append"})
+        assert code == 0, output
+        assert modes(felix) == {"cp1": "Append", "w1": "Insert", "w2": "Insert"}
+        assert set(felix.objects()) == {"default", "portcullis"}
+        code, output = felix.run(settings={"chainInsertMode": "Append"})
+        assert code == 0, output
+        assert set(modes(felix).values()) == {"Append"}
+        assert set(felix.objects()) == {"default"}
+    finally:
+        information["spec"]["calicoVersion"] = "v3.31.0"
+        apply(felix, information)
