@@ -31,8 +31,8 @@ ARGUMENT_SPEC = {
 }
 # What is connected to on the node all the time: the Service that every cluster has.
 PROBED = ("kubernetes", "default")
-# Where kube-proxy tells its mode unless its configuration says otherwise.
-METRICS_ADDRESS = "127.0.0.1:10249"
+# Where kube-proxy tells its mode unless its configuration says otherwise, the second where it binds to IPv6.
+METRICS_ADDRESS = ("127.0.0.1:10249", "[::1]:10249")
 
 
 def refuse(arguments: dict) -> str:
@@ -166,8 +166,9 @@ class ActionModule(ActionBase):
     def _service(self, configuration: dict) -> dict:
         """The Service to watch, and where kube-proxy tells its mode."""
         service = self._api.get(SERVICES, *PROBED)["spec"]
+        is_ipv6 = ":" in str(configuration.get("bindAddress") or "")
         return {
             "address": service["clusterIP"],
             "port": service["ports"][0]["port"],
-            "metrics_address": configuration.get("metricsBindAddress") or METRICS_ADDRESS,
+            "metrics_address": configuration.get("metricsBindAddress") or METRICS_ADDRESS[is_ipv6],
         }

@@ -18,7 +18,12 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader im
     PODS,
     Resource,
 )
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, pods_by_node
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import (
+    Twin,
+    pods_by_node,
+    with_note,
+    with_twin,
+)
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import (
     HISTORY,
     LABEL,
@@ -56,7 +61,10 @@ class Finish:
 
     def is_written(self) -> bool:
         """Whether the ConfigMap has the new configuration, so that nodes go back to the original with it."""
-        return not self._twin.going_back and self._text(self._config_map()) == self._twin.note["after"]
+        note = self._twin.note
+        if self._twin.going_back:
+            return False
+        return bool(note.get("written")) or note["before"] != note["after"] == self._text(self._config_map())
 
     def is_over(self) -> bool:
         """Whether every node is back, so that only restore() is missing."""
@@ -98,6 +106,13 @@ class Finish:
         :raises RolloutError: somebody else has changed it.
         """
         note = self._twin.note
+        if note["before"] == note["after"]:
+            # Its text was there before any kube-proxy had read it; that all of them have is noted on the twin.
+            self._twin = with_note(self._twin, {**note, "written": True})
+            self._api.update(
+                DAEMON_SETS, self._twin.name, self._twin.namespace, lambda found: with_twin(found, self._twin)
+            )
+            return
 
         def change(found: dict) -> dict | None:
             text = self._text(found)

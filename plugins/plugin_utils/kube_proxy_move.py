@@ -7,8 +7,10 @@ The former mode's rules serve until kube-proxy has made the new ones; what is le
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import ClusterError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi, wait_until
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_objects import runs_calico
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import DAEMON_SETS, NODES, PODS
@@ -16,6 +18,7 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network impo
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, pods_on, ready_on
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import LABEL, MOVING, is_parked, is_ready
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_mapping, metadata, name_of
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import NodeError
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
 
 # Two moves, forth and back, each with its waits.
@@ -61,10 +64,26 @@ class Move:
         try:
             done = self._to(original, goal, self._twin.mode, before["proxy_mode"])
         except WorseError as error:
-            raise WorseError(f"{error}; {self._put_back(original, goal)}") from error
-        finally:
-            service = self._on_node("collect")["service"]
-        return {**done, "service": service or {}}
+            worse = f"{error}; {self._put_back(original, goal)}"
+            self._collected()
+            raise WorseError(worse) from error
+        except (NodeError, ClusterError):
+            # Nobody can be asked any more: kube-proxy shall run there with what it had, and the next run goes on.
+            with contextlib.suppress(ClusterError):
+                self._label_node(self._former(goal)[0])
+            raise
+        return {**done, "service": self._collected()}
+
+    def _collected(self) -> dict:
+        """What the connections to the Service came to, empty where that cannot be had."""
+        with contextlib.suppress(NodeError):
+            return self._on_node("collect")["service"] or {}
+        return {}
+
+    def _former(self, goal: str | None) -> tuple[str | None, str]:
+        """Label and mode that a node has on the other side."""
+        note = self._twin.note
+        return (None, note["mode_before"]) if goal else (self._twin.revision, note["mode_after"])
 
     def _to(self, original: dict, goal: str | None, mode: str, former: str) -> dict:
         """Have the DaemonSet of a label's value run kube-proxy here, and what belongs to it."""
@@ -72,7 +91,8 @@ class Move:
         owners = (original, self._twin.object)
         if not wait_until(lambda: not any(pods_on(self._api, each, self._node) for each in owners), self._timeout_s):
             raise WorseError(f"the pod of kube-proxy did not end within {self._timeout_s:.0f} s")
-        if mode == former == "nftables":
+        # Not known is the former mode where a run was killed here.
+        if mode == "nftables" and former in ("nftables", ""):
             self._on_node("clear")
         self._label_node(goal)
         owner = self._owner(original, goal)
@@ -99,8 +119,7 @@ class Move:
 
     def _put_back(self, original: dict, goal: str | None) -> str:
         """Give the node what it had; what is to be said of it."""
-        note = self._twin.note
-        value, mode = (None, note["mode_before"]) if goal else (self._twin.revision, note["mode_after"])
+        value, mode = self._former(goal)
         try:
             self._to(original, value, mode, self._twin.mode)
         except WorseError as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MOVING
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import CONFIG_MAPS
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import HISTORY, MOVING
 
 from tests.integration.fleet import Fleet, run_ansible
-from tests.integration.kube_proxy import FOREIGN, FOREIGN_RULES, NO_FOREIGN, Client, Proxy
+from tests.integration.kube_proxy import FOREIGN, FOREIGN_RULES, NAME, NAMESPACE, NO_FOREIGN, Client, Proxy
 from tests.lab import Lab
 from tests.lab.topology import Node
 
@@ -114,6 +116,27 @@ def test_a_node_that_is_added_in_the_middle_does_not_switch_early_and_is_waited_
         assert proxy.mode("w9") == "iptables"
     finally:
         proxy.lab.node_remove("w9")
+
+
+@pytest.mark.full
+def test_a_configuration_that_was_edited_by_hand_is_brought_into_force(proxy: Proxy):
+    """Any restart would switch a node; a run does it in waves, and proves each."""
+    config_map = proxy.config_map()
+    text = config_map["data"]["config.conf"].replace("mode: iptables", "mode: nftables")
+    time.sleep(1)  # the API server notes seconds
+    proxy.api.patch(CONFIG_MAPS, NAME, {"data": {"config.conf": text}}, NAMESPACE)
+    try:
+        code, output = proxy.run(mode="nftables")
+        assert code == 0, output
+        assert set(proxy.modes().values()) == {"nftables"}
+        assert proxy.config_map()["data"]["config.conf"] == text
+        code, output = proxy.run(mode="nftables")
+        assert code == 0, output
+        assert "changed=1" not in output
+    finally:
+        code, output = proxy.run(mode="iptables")
+        assert code == 0, output
+        proxy.api.patch(CONFIG_MAPS, NAME, {"metadata": {"annotations": {HISTORY: None}}}, NAMESPACE)
 
 
 def module(proxy: Proxy, node: str, **arguments: object) -> tuple[int, str]:
