@@ -4,30 +4,13 @@
 
 from __future__ import annotations
 
-import json
+import functools
+from typing import ClassVar
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import ClusterError
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_nodes import NotANodeError, node_names
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.felix_rollout import Rollout
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import NodeError, ask_node
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import ask_node
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.step_action import StepAction, with_diff
 
-ARGUMENT_SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "settings": {"type": "dict", "default": {}},
-    "profile": {"type": "str", "choices": ["secure_workload"]},
-    "variant": {"type": "str", "choices": ["append", "return"], "default": "append"},
-    "mark_mask": {"type": "raw"},
-    "manage_env": {"type": "bool", "default": False},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "step": {"type": "str", "choices": ["all", "start", "node", "finish"], "default": "all"},
-    "node": {"type": "str"},
-    "nodes": {"type": "list", "elements": "str"},
-    "timeout": {"type": "int", "default": 60},
-}
 PLAN = "plan"
 
 
@@ -51,42 +34,36 @@ def mark_mask_of(value: object) -> object:
     return value if value != "" else None
 
 
-class ActionModule(ActionBase):
+class ActionModule(StepAction):
     """modules/felix_config.py is the documentation."""
 
-    TRANSFERS_FILES = False
+    OPTIONS: ClassVar = {
+        "settings": {"type": "dict", "default": {}},
+        "profile": {"type": "str", "choices": ["secure_workload"]},
+        "variant": {"type": "str", "choices": ["append", "return"], "default": "append"},
+        "mark_mask": {"type": "raw"},
+        "manage_env": {"type": "bool", "default": False},
+        "nodes": {"type": "list", "elements": "str"},
+    }
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
-        if reason := refuse(arguments):
-            return {**result, "failed": True, "msg": reason}
-        # Ansible's strings carry tags, and are no plain ones to a serializer.
-        plain = json.loads(json.dumps({name: arguments[name] for name in ("settings", "profile", "variant")}))
-        asked = {**plain, "profile": plain["profile"] or "", "mark_mask": mark_mask_of(arguments["mark_mask"])}
-        self._arguments, self._vars, self._nodes = arguments, task_vars, {}
-        result["changed"] = False
-        try:
-            self._api = ClusterApi(arguments["kubeconfig"])
-            how = {"check_mode": self._task.check_mode, "manage_env": arguments["manage_env"]}
-            self._rollout = Rollout(self._api, arguments["state"], asked, **how)
-            for step in ("start", "node", "finish") if arguments["step"] == "all" else (arguments["step"],):
-                found = getattr(self, f"_{step}")()
-                result.update(found, changed=result["changed"] or found["changed"])
-            result["api_calls"] = self._api.calls
-        except NodeError as error:
-            result.update(error.result, failed=True)
-        except (ClusterError, RolloutError, WorseError, NotANodeError) as error:
-            result.update(failed=True, msg=str(error))
-        return result
+    _refuse = staticmethod(refuse)
+
+    @functools.cached_property
+    def _rollout(self) -> Rollout:
+        given = self._arguments
+        asked = {
+            "settings": given["settings"],
+            "profile": given["profile"] or "",
+            "variant": given["variant"],
+            "mark_mask": mark_mask_of(given["mark_mask"]),
+        }
+        how = {"check_mode": self._task.check_mode, "manage_env": given["manage_env"]}
+        return Rollout(self._api, given["state"], asked, **how)
 
     def _start(self) -> dict:
         names = self._names()
         found = self._rollout.start(self._arguments["nodes"] or names.values())
-        before, after = found.pop("before"), found.pop("after")
-        headers = dict.fromkeys(("before_header", "after_header"), "FelixConfiguration default")
-        diff = {"diff": {"before": before, "after": after, **headers}} if before != after else {}
-        return {**found, **diff, "nodes": names}
+        return {**with_diff(found, "FelixConfiguration default"), "nodes": names}
 
     def _node(self) -> dict:
         return self._rollout.node(self._name(), self._ask, self._arguments["timeout"])
@@ -102,7 +79,7 @@ class ActionModule(ActionBase):
             return {}
         is_wave = self._arguments["step"] == "start"
         hosts = self._vars["ansible_play_batch"] if is_wave else [self._vars["inventory_hostname"]]
-        return node_names(hosts, self._vars["hostvars"], self._api.list(NODES))
+        return self._names_of(hosts)
 
     def _name(self) -> str:
         return next(iter(self._names().values()))

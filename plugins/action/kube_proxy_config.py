@@ -4,12 +4,8 @@
 
 from __future__ import annotations
 
-import json
+from typing import ClassVar
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster import ClusterError
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_nodes import NotANodeError, node_names
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import NODES, SERVICES
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_cluster import Twin, find_place, find_twin
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_edit import configuration_of
@@ -18,17 +14,10 @@ from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_move i
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_node_files import TIMEOUT_FACTOR, change_files
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_place import place_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_start import Start, directed
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import NodeError, ask_node
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError, WorseError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.node_call import ask_node
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.rollout import RolloutError
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.step_action import StepAction, with_diff
 
-ARGUMENT_SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "config": {"type": "dict", "default": {}},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "step": {"type": "str", "choices": ["all", "start", "node", "finish"], "default": "all"},
-    "node": {"type": "str"},
-    "timeout": {"type": "int", "default": 60},
-}
 # What is connected to on the node all the time: the Service that every cluster has.
 PROBED = ("kubernetes", "default")
 # Where kube-proxy tells its mode unless its configuration says otherwise, the second where it binds to IPv6.
@@ -45,38 +34,17 @@ def refuse(arguments: dict) -> str:
     return ""
 
 
-class ActionModule(ActionBase):
+class ActionModule(StepAction):
     """modules/kube_proxy_config.py is the documentation."""
 
-    TRANSFERS_FILES = False
+    OPTIONS: ClassVar = {"config": {"type": "dict", "default": {}}}
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        arguments = self.validate_argument_spec(ARGUMENT_SPEC)[1]
-        if reason := refuse(arguments):
-            return {**result, "failed": True, "msg": reason}
-        # Ansible's strings carry tags, and are no plain strings to a YAML parser.
-        arguments["config"] = json.loads(json.dumps(arguments["config"]))
-        self._arguments, self._vars = arguments, task_vars
-        result["changed"] = False
-        try:
-            self._api = ClusterApi(arguments["kubeconfig"])
-            for step in ("start", "node", "finish") if arguments["step"] == "all" else (arguments["step"],):
-                found = getattr(self, f"_{step}")()
-                result.update(found, changed=result["changed"] or found["changed"])
-        except NodeError as error:
-            result.update(error.result, failed=True)
-        except (ClusterError, RolloutError, WorseError, NotANodeError) as error:
-            result.update(failed=True, msg=str(error))
-        return {**result, "api_calls": self._api.calls}
+    _refuse = staticmethod(refuse)
 
     def _start(self) -> dict:
         arguments = self._arguments
         start = Start(self._api, check_mode=self._task.check_mode, timeout_s=arguments["timeout"])
-        found = start.run(arguments["state"], arguments["config"])
-        before, after = found.pop("before"), found.pop("after")
-        diff = {"before": before, "after": after, "before_header": "kube-proxy", "after_header": "kube-proxy"}
-        return {**found, "diff": diff} if before != after else found
+        return with_diff(start.run(arguments["state"], arguments["config"]), "kube-proxy")
 
     def _node(self) -> dict:
         node = self._node_name()
@@ -156,7 +124,7 @@ class ActionModule(ActionBase):
 
     def _node_name(self) -> str:
         host = self._vars["inventory_hostname"]
-        return self._arguments["node"] or node_names([host], self._vars["hostvars"], self._api.list(NODES))[host]
+        return self._arguments["node"] or self._names_of([host])[host]
 
     def _asker(self, configuration: dict):
         """What runs a step of kube_proxy_node here."""

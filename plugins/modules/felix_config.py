@@ -30,10 +30,6 @@ description:
 author:
   - The Portcullis developers (@portcullis)
 options:
-  kubeconfig:
-    description: Path of the kubeconfig on the controller. Its current context is used.
-    type: path
-    required: true
   settings:
     description:
       - Fields of a FelixConfiguration by their own names, such as C({"chainInsertMode":"Append"}). Null takes a field
@@ -89,10 +85,6 @@ options:
     type: str
     choices: [all, start, node, finish]
     default: all
-  node:
-    description: The host's name in the cluster. By default it is looked for by C(portcullis_node_name), by the
-      inventory name, and by the address C(ansible_host).
-    type: str
   nodes:
     description: The names in the cluster of the nodes of a wave, for O(step=start). By default they are those of the
       hosts of this batch of the play.
@@ -104,6 +96,7 @@ options:
     default: 60
 extends_documentation_fragment:
   - portcullis.fleet.attributes
+  - portcullis.fleet.rollout
 attributes:
   check_mode:
     support: full

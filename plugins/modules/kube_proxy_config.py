@@ -37,10 +37,6 @@ description:
 author:
   - The Portcullis developers (@portcullis)
 options:
-  kubeconfig:
-    description: Path of the kubeconfig on the controller. Its current context is used.
-    type: path
-    required: true
   config:
     description: >-
       Fields of the KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), such as C({"mode": "nftables"}) or
@@ -66,17 +62,13 @@ options:
     type: str
     choices: [all, start, node, finish]
     default: all
-  node:
-    description: The host's name in the cluster. By default it is looked for by C(portcullis_node_name), by the
-      inventory
-      name, and by the address C(ansible_host).
-    type: str
   timeout:
     description: Seconds for each of the waits on one node.
     type: int
     default: 60
 extends_documentation_fragment:
   - portcullis.fleet.attributes
+  - portcullis.fleet.rollout
 attributes:
   check_mode:
     support: full
