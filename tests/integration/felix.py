@@ -170,8 +170,13 @@ class Felix:
             ["ansible-playbook", "-i", str(self.lab.inventory_path), str(self.playbook), "-e", given, *more]
         )
 
-    def module(self, node: str, **arguments: object) -> tuple[int, str]:
-        """Run the module alone, as a user does for one node."""
+    def pods(self, node: str) -> list[str]:
+        """The names of the pods of calico-node on a node."""
+        options = {"label_selector": "k8s-app=calico-node", "field_selector": f"spec.nodeName={node}"}
+        return [item["metadata"]["name"] for item in self.api.list(PODS, namespace=NAMESPACE, **options)]
+
+    def module(self, node: str, name: str = "felix_config", **arguments: object) -> tuple[int, str]:
+        """Run a module alone, as a user does for one node."""
         given = json.dumps({"kubeconfig": str(self.lab.kubeconfig), **arguments})
-        argv = ["ansible", "-i", str(self.lab.inventory_path), node, "-m", "portcullis.fleet.felix_config", "-a", given]
+        argv = ["ansible", "-i", str(self.lab.inventory_path), node, "-m", f"portcullis.fleet.{name}", "-a", given]
         return run_ansible(argv)

@@ -223,3 +223,18 @@ def test_one_object_with_a_selector_carries_it_from_3_32_on(felix: Felix):
     finally:
         information["spec"]["calicoVersion"] = "v3.31.0"
         apply(felix, information)
+
+
+@pytest.mark.full
+def test_calico_node_is_restarted_after_a_change_of_kube_proxys_mode(felix: Felix):
+    """Felix looks at kube-proxy's mode when it starts."""
+    (old,) = felix.pods("w1")
+    proxy = {"config": {"mode": "nftables"}}
+    try:
+        code, output = felix.module("w1", name="kube_proxy_config", **proxy)
+        assert code == 0, output
+        assert f'"restarted": "{old}"' in output
+        assert felix.pods("w1") != [old]
+    finally:
+        code, output = felix.module("w1", name="kube_proxy_config", state="absent")
+        assert code == 0, output
