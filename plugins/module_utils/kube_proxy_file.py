@@ -11,7 +11,7 @@ import glob
 import re
 import time
 
-from . import kube_proxy_live
+from . import kube_proxy_leftovers, kube_proxy_live
 from .files import ContentChanged, decoded, encoded, read_snapshot, replace, sha256
 from .host import read_text, run_command
 from .journal import COMMITTED, Journal
@@ -99,7 +99,7 @@ def write(writes, unit, proof):
             again = restart_and_prove(unit, former) if proof["mode_before"] else restart(unit, proof["timeout_s"])
             raise FileError(f"{reason}; the files were put back{f', and {again}' if again else ''}")
         journal.commit(entry)
-    removed, left = kube_proxy_live.clean(proof["mode"], check_mode=False)
+    removed, left = kube_proxy_leftovers.clean(proof["mode"], check_mode=False)
     return {"removed": removed, "left": left}
 
 

@@ -25,8 +25,11 @@ mode = re.search("proxy-mode=([a-z]+)", open("/etc/rancher/k3s/config.yaml").rea
 if mode == "ipvs":
     sys.exit("no IPVS here")
 rules = {
-    "iptables": "iptables -t nat -N KUBE-SVC-X; iptables -t nat -A OUTPUT -d 127.0.0.1 -j KUBE-SVC-X",
-    "nftables": "nft add table ip kube-proxy; nft 'add set ip kube-proxy a {type ipv4_addr; elements={127.0.0.1};}'",
+    "iptables": "iptables -t nat -N KUBE-SVC-NPX46M4PTMTKRN6Y; iptables -t nat -N KUBE-SERVICES;"
+    "iptables -t nat -A KUBE-SERVICES -d 127.0.0.1 -j KUBE-SVC-NPX46M4PTMTKRN6Y;"
+    "iptables -t nat -A OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES",
+    "nftables": "nft add table ip kube-proxy; nft 'add map ip kube-proxy service-ips"
+    " {type ipv4_addr . inet_proto . inet_service : verdict; elements={127.0.0.1 . tcp . 443 : accept};}'",
 }
 subprocess.run(rules[mode], shell=True)
 class Mode(http.server.BaseHTTPRequestHandler):
@@ -37,8 +40,10 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 10249), Mode).serve_forever()
 UNIT = "[Service]\nExecStart=/usr/bin/python3 /run/k3s-stand-in.py\n"
 CLEAN = (
     "systemctl stop k3s; rm -rf /run/systemd/system/k3s.service /run/k3s-stand-in.py /etc/rancher /var/lib/portcullis;"
-    "systemctl daemon-reload; systemctl reset-failed k3s; iptables -t nat -D OUTPUT -d 127.0.0.1 -j KUBE-SVC-X;"
-    "iptables -t nat -X KUBE-SVC-X; nft delete table ip kube-proxy; true"
+    "systemctl daemon-reload; systemctl reset-failed k3s; iptables -t nat -F KUBE-SERVICES;"
+    "iptables -t nat -D OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES;"
+    "iptables -t nat -X KUBE-SERVICES; iptables -t nat -X KUBE-SVC-NPX46M4PTMTKRN6Y;"
+    "nft delete table ip kube-proxy; true"
 )
 
 
@@ -51,8 +56,8 @@ def ask(lab: Lab) -> Iterator[Callable[[dict], dict]]:
 
     def run(options: dict) -> dict:
         argv = ["ansible", "-i", str(lab.inventory_path), NODE, "-b", "-m", "portcullis.fleet.kube_proxy_file"]
-        _code, output = run_ansible([*argv, "-a", json.dumps(options)])
-        return json.loads(output[output.index(" => ") + 4 :])
+        code, output = run_ansible([*argv, "-a", json.dumps(options)])
+        return {"code": code, **json.loads(output[output.index(" => ") + 4 :])}
 
     yield run
     lab.ssh(NODE, ["sh", "-c", CLEAN])
@@ -62,10 +67,22 @@ def text(lab: Lab) -> str:
     return lab.ssh(NODE, ["cat", PATH]).stdout
 
 
+def works(ask: Callable) -> Callable:
+    """The same, for what must not fail."""
+
+    def run(options: dict) -> dict:
+        found = ask(options)
+        assert found["code"] == 0, found["msg"]
+        return found
+
+    return run
+
+
 def test_the_mode_is_changed_proven_and_given_back(lab: Lab, ask: Callable):
-    found = change_files(ask, PATH, {"mode": "nftables"}, BEFORE, PROOF, check_mode=False)
+    found = change_files(works(ask), PATH, {"mode": "nftables"}, BEFORE, PROOF, check_mode=False)
     assert text(lab) == ORIGINAL.replace("iptables", "nftables")
-    assert (found["changed"], found["removed"]) == (True, ["iptables-nft ip nat KUBE-SVC-X"])
+    assert found["changed"]
+    assert found["removed"] == ["iptables-nft ip nat KUBE-SERVICES", "iptables-nft ip nat KUBE-SVC-* (1)"]
 
     again = change_files(ask, PATH, {"mode": "nftables"}, {**BEFORE, "proxy_mode": "nftables"}, PROOF, check_mode=False)
     assert again["changed"] is False
