@@ -11,13 +11,15 @@ from __future__ import annotations
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import ClusterApi, RefusedError, wait_until
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_reader import PODS
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.flat_network import pod_fault
-from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_options import command_flags
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_options import command_flags, program_of
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_twin import MANAGED_BY, MANAGED_LABEL
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.manifests import as_list, as_mapping, metadata, pod_spec
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.report_text import one_line
 
 DEADLINE_S = 60
 FOLDER = "/config"
+# Exit codes from here on are signals, or the runtime's own.
+SIGNALLED = 126
 
 
 def candidate_pod(daemon_set: dict, config_map: str, key: str, node: str) -> dict:
@@ -27,8 +29,8 @@ def candidate_pod(daemon_set: dict, config_map: str, key: str, node: str) -> dic
     """
     spec = pod_spec(daemon_set)
     container = proxy_container(daemon_set)
-    # Its first word is the program; all flags but these two go.
-    words = [*as_list(container.get("command")), *as_list(container.get("args"))]
+    # A wrapper and all its flags go: a shell would take these two for its own, and end well.
+    program = program_of([*as_list(container.get("command")), *as_list(container.get("args"))])
     return {
         # Two runs may ask at the same time.
         "metadata": {"generateName": f"{config_map}-", "labels": dict(MANAGED_BY)},
@@ -50,7 +52,7 @@ def candidate_pod(daemon_set: dict, config_map: str, key: str, node: str) -> dic
                     "name": "kube-proxy",
                     "image": container["image"],
                     "imagePullPolicy": "IfNotPresent",
-                    "command": [words[0], f"--config={FOLDER}/{key}", "--write-config-to=/dev/null"],
+                    "command": [*program, f"--config={FOLDER}/{key}", "--write-config-to=/dev/null"],
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
@@ -74,14 +76,22 @@ def proxy_container(daemon_set: dict) -> dict:
     )
 
 
-def verdict_of(pod: dict) -> tuple[str, str] | None:
-    """C((why kube-proxy refuses the configuration, why it could not be tried)) of the pod, None while it runs."""
+def verdict_of(pod: dict | None) -> tuple[str, str] | None:
+    """C((why kube-proxy refuses the configuration, why it could not be tried)) of the pod, None while it runs.
+
+    :param pod: None when it is gone.
+    """
+    if pod is None:
+        return "", "its pod was deleted by somebody else"
     status = as_mapping(pod.get("status"))
     for item in as_list(status.get("containerStatuses")):
         ended = as_mapping(as_mapping(item.get("state")).get("terminated"))
-        if ended:
-            said = one_line(ended.get("message") or ended.get("reason") or "it said nothing")
-            return ("" if ended.get("exitCode") == 0 else said), ""
+        code = ended.get("exitCode")
+        if code == 0:
+            return "", ""
+        # It was kube-proxy that ended, not kubelet, the kernel or a runtime that could not start it (128).
+        if ended.get("reason") == "Error" and code < SIGNALLED and not status.get("reason"):
+            return one_line(ended.get("message") or f"it said nothing, and ended with {code}"), ""
     fault = pod_fault(pod)
     return ("", one_line(fault)) if fault else None
 
@@ -95,7 +105,7 @@ def check(api: ClusterApi, pod: dict, namespace: str, timeout_s: float) -> tuple
 
     def has_ended() -> bool:
         nonlocal found
-        found = verdict_of(api.get(PODS, name, namespace) or {})
+        found = verdict_of(api.get(PODS, name, namespace))
         return found is not None
 
     _remove_ended(api, namespace)

@@ -84,13 +84,27 @@ def command_flags(words: Iterable[str]) -> dict[str, str] | None:
 
     Flags before the program's name belong to a wrapper; a shell's text is taken apart.
     """
+    found = _started(words)
+    return parse_flags(found[1]) if found else None
+
+
+def program_of(words: Iterable[str]) -> list[str]:
+    """Return what starts kube-proxy in a command line, without wrapper and flags; nothing when it starts none."""
+    found = _started(words)
+    return found[0] if found else []
+
+
+def _started(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
+    """The words that name kube-proxy's program, and those behind it."""
     flat: list[str] = []
     for word in map(str, words):
         flat += _split(word) if re.search(r"\s", word) else [word]
     names = [word.rpartition("/")[2] for word in flat]
     for at, name in enumerate(names):
-        if name == "kube-proxy" or (name == "proxy" and "hyperkube" in names[:at]):
-            return parse_flags(flat[at + 1 :])
+        if name == "kube-proxy":
+            return [flat[at]], flat[at + 1 :]
+        if name == "proxy" and "hyperkube" in names[:at]:
+            return [flat[names.index("hyperkube")], flat[at]], flat[at + 1 :]
     return None
 
 
