@@ -16,9 +16,11 @@ author:
   - The Portcullis developers (@portcullis)
 options:
   step:
-    description: V(read) returns the files, V(write) changes them, V(undo) gives back what was there before.
+    description:
+      - V(read) returns the files, V(write) changes them, V(undo) gives back what was there before.
+      - V(recover) proves or puts back what a run that was killed has left.
     type: str
-    choices: [read, write, undo]
+    choices: [read, write, undo, recover]
     required: true
   path:
     description: The file that the service reads.
@@ -63,14 +65,22 @@ command_line:
   returned: O(step=read)
   type: list
   elements: str
+other_file:
+  description: The file that the service is told to read instead, empty when it is this one.
+  returned: O(step=read)
+  type: str
+unfinished:
+  description: Whether a run was killed here, so that V(recover) has something to do.
+  returned: O(step=read)
+  type: bool
 removed:
   description: What the former mode had left, and is gone.
-  returned: O(step=write)
+  returned: O(step=write) and O(step=undo)
   type: list
   elements: str
 left:
   description: What it has left and stays, each with the reason.
-  returned: O(step=write)
+  returned: O(step=write) and O(step=undo)
   type: list
   elements: str
 """
@@ -83,7 +93,7 @@ from ..module_utils import kube_proxy_file
 from ..module_utils.journal import JournalError
 
 ARGUMENT_SPEC = {
-    "step": {"type": "str", "choices": ["read", "write", "undo"], "required": True},
+    "step": {"type": "str", "choices": ["read", "write", "undo", "recover"], "required": True},
     "path": {"type": "path", "required": True},
     # One string, because Ansible hides every string inside a secret dict.
     "plan": {"type": "str", "no_log": True},
@@ -101,12 +111,14 @@ def main():
     try:
         if step == "read":
             module.exit_json(changed=False, **kube_proxy_file.read(path))
+        if step == "undo":
+            module.exit_json(**kube_proxy_file.undo(module.params["timeout_s"], module.check_mode))
+        if step == "recover":
+            left = kube_proxy_file.read(path)["unfinished"]
+            module.exit_json(changed=left if module.check_mode else kube_proxy_file.recover())
         unit = kube_proxy_file.active_unit(path)
         if not unit:
             module.fail_json(msg=f"none of {', '.join(kube_proxy_file.UNITS[path])} is active: start it first")
-        if step == "undo":
-            changed = kube_proxy_file.undo(unit, module.params["timeout_s"], module.check_mode)
-            module.exit_json(changed=changed)
         plan = json.loads(module.params["plan"])
         if module.check_mode:
             module.exit_json(changed=True, removed=[], left=[])

@@ -17,10 +17,13 @@ from .kube_proxy_options import argument_words, parse_flags
 from .yaml_edit import edit_yaml, is_same, load_documents
 
 KEY = "kube-proxy-arg"
-# Field: flag. Those of nftables, logging, clientConnection and winkernel have none of their own here.
+# Field: flag. Those of nftables and winkernel have none of their own; the kubeconfig is the installer's.
 FLAGS = {
     "bindAddress": "bind-address",
     "bindAddressHardFail": "bind-address-hard-fail",
+    "clientConnection.burst": "kube-api-burst",
+    "clientConnection.contentType": "kube-api-content-type",
+    "clientConnection.qps": "kube-api-qps",
     "clusterCIDR": "cluster-cidr",
     "configSyncPeriod": "config-sync-period",
     "detectLocalMode": "detect-local-mode",
@@ -30,10 +33,14 @@ FLAGS = {
     "featureGates": "feature-gates",
     "healthzBindAddress": "healthz-bind-address",
     "hostnameOverride": "hostname-override",
+    "logging.flushFrequency": "log-flush-frequency",
+    "logging.format": "logging-format",
+    "logging.verbosity": "v",
     "metricsBindAddress": "metrics-bind-address",
     "mode": "proxy-mode",
     "nodePortAddresses": "nodeport-addresses",
     "oomScoreAdj": "oom-score-adj",
+    "showHiddenMetricsForVersion": "show-hidden-metrics-for-version",
     "conntrack.maxPerCore": "conntrack-max-per-core",
     "conntrack.min": "conntrack-min",
     "conntrack.tcpBeLiberal": "conntrack-tcp-be-liberal",
@@ -57,16 +64,21 @@ FLAGS = {
 }
 
 
-def flags_of(config: Mapping, above: str = "") -> dict[str, str | None]:
+def flags_of(config: Mapping, told: Mapping[str, str], above: str = "") -> dict[str, str | None]:
     """The flags for fields of a KubeProxyConfiguration, None for one that is taken away.
 
+    :param told: the flags that are there; feature gates among them that config does not name stay.
     :raises EditError: a field has no flag.
     """
     found: dict[str, str | None] = {}
     for name, value in config.items():
         path = f"{above}{name}"
-        if isinstance(value, dict) and path != "featureGates":
-            found |= flags_of(value, f"{path}.")
+        if path == "featureGates" and isinstance(value, dict):
+            old = dict(item.split("=", 1) for item in told.get(FLAGS[path], "").split(",") if "=" in item)
+            gates = {key: each for key, each in {**old, **value}.items() if each is not None}
+            found[FLAGS[path]] = _plain(gates) if gates else None
+        elif isinstance(value, dict):
+            found |= flags_of(value, told, f"{path}.")
         elif path not in FLAGS:
             raise EditError(f"{path} has no flag, and here kube-proxy is told by flags alone")
         else:
@@ -103,6 +115,20 @@ def edit_files(files: Mapping[str, str], flags: Mapping[str, str | None]) -> dic
     return {path: text for path, text in texts.items() if text != files[path]}
 
 
+def flags_in_force(files: Mapping[str, str]) -> dict[str, str]:
+    """The flags that files of k3s or RKE2 give kube-proxy, in the order of edit_files().
+
+    :raises EditError: a file is no YAML.
+    """
+    places = _places(files)
+    return parse_flags(_dashed(word) for path, key in places for word in argument_words(_values(files[path])[key]))
+
+
+def _dashed(word: str) -> str:
+    """k3s takes every word for a flag, with or without dashes and value. Source: GetArgs of its pkg/util/args.go."""
+    return word if word.startswith("-") else f"--{word}"
+
+
 def _values(text: str) -> dict[str, object]:
     documents = load_documents(text)
     found = documents[0] if documents and isinstance(documents[0], dict) else {}
@@ -121,7 +147,9 @@ def _places(texts: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _holders(texts: Mapping[str, str], flag: str) -> list[tuple[str, str]]:
     return [
-        (path, key) for path, key in _places(texts) if flag in parse_flags(argument_words(_values(texts[path])[key]))
+        (path, key)
+        for path, key in _places(texts)
+        if flag in parse_flags(map(_dashed, argument_words(_values(texts[path])[key])))
     ]
 
 
@@ -132,8 +160,8 @@ def _last_place(texts: Mapping[str, str]) -> tuple[str, str]:
 def _with_flag(text: str, key: str, flag: str, value: str | None) -> str:
     words = argument_words(_values(text).get(key))
     if value is None:
-        return edit_yaml(text, {key: [word for word in words if flag not in parse_flags([word])] or None})
-    last = next((at for at in reversed(range(len(words))) if flag in parse_flags([words[at]])), len(words))
+        return edit_yaml(text, {key: [word for word in words if flag not in parse_flags([_dashed(word)])] or None})
+    last = next((at for at in reversed(range(len(words))) if flag in parse_flags([_dashed(words[at])])), len(words))
     old = words[last] if last < len(words) else ""
     new = f"{'--' if old.startswith('--') else ''}{flag}={value}"
     changed = [*words[:last], new, *words[last + 1 :]]
@@ -142,6 +170,12 @@ def _with_flag(text: str, key: str, flag: str, value: str | None) -> str:
     # In its place the word keeps its quotes, and the comment behind it.
     in_place = text.replace(old, new) if old and text.count(old) == 1 else edited
     return in_place if is_same(load_documents(in_place), load_documents(edited)) else edited
+
+
+def argument_file_flags(text: str) -> dict[str, str]:
+    """The flags of a file with one on each line, as snaps keep them."""
+    words = [word for line in text.splitlines() if not line.lstrip().startswith("#") for word in line.split()]
+    return parse_flags(words)
 
 
 def edit_argument_file(text: str, flags: Mapping[str, str | None]) -> str:

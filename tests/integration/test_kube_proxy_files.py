@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ansible_collections.portcullis.fleet.plugins.plugin_utils.cluster_api import wait_until
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.kube_proxy_node_files import change_files
 
 from tests.integration.fleet import run_ansible
@@ -78,6 +80,14 @@ def works(ask: Callable) -> Callable:
     return run
 
 
+def plan_of(mode: str, digest: str, timeout_s: int) -> dict:
+    """What change_files() has written for this mode."""
+    content = base64.b64encode(ORIGINAL.replace("iptables", mode).encode()).decode()
+    before = {"mode": "iptables", "metrics_address": PROOF["metrics_address"]}
+    proof = {**PROOF, "mode": mode, "before": before, "must_answer": True, "timeout_s": timeout_s}
+    return {"writes": [{"path": PATH, "content": content, "expected_sha256": digest}], "proof": proof}
+
+
 def test_the_mode_is_changed_proven_and_given_back(lab: Lab, ask: Callable):
     found = change_files(works(ask), PATH, {"mode": "nftables"}, BEFORE, PROOF, check_mode=False)
     assert text(lab) == ORIGINAL.replace("iptables", "nftables")
@@ -93,11 +103,26 @@ def test_the_mode_is_changed_proven_and_given_back(lab: Lab, ask: Callable):
 
 
 def test_a_mode_that_does_not_come_is_put_back(lab: Lab, ask: Callable):
-    digest = ask({"step": "read", "path": PATH})["files"][0]["sha256"]
-    content = base64.b64encode(ORIGINAL.replace("iptables", "ipvs").encode()).decode()
-    proof = {**PROOF, "mode": "ipvs", "mode_before": "iptables"}
-    plan = {"writes": [{"path": PATH, "content": content, "expected_sha256": digest}], "proof": proof}
+    plan = plan_of("ipvs", ask({"step": "read", "path": PATH})["files"][0]["sha256"], PROOF["timeout_s"])
     found = ask({"step": "write", "path": PATH, "plan": json.dumps(plan)})
     assert found["msg"].endswith("; the files were put back")
     assert text(lab) == ORIGINAL
     assert lab.ssh(NODE, ["systemctl", "is-active", "k3s"]).stdout.strip() == "active"
+
+
+def test_a_run_that_is_killed_while_the_service_does_not_come_up_is_put_back_by_the_next(lab: Lab, ask: Callable):
+    """The process is the one that the journal's lock names."""
+    plan = plan_of("ipvs", ask({"step": "read", "path": PATH})["files"][0]["sha256"], timeout_s=10)
+    with ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(ask, {"step": "write", "path": PATH, "plan": json.dumps(plan)})
+        assert wait_until(lambda: lab.ssh(NODE, ["systemctl", "is-failed", "k3s"], check=False).returncode == 0, 30)
+        pid = json.loads(lab.ssh(NODE, ["cat", "/var/lib/portcullis/journal/lock"]).stdout)["pid"]
+        lab.ssh(NODE, ["kill", "-9", str(pid)])
+        assert killed.exception(60) or killed.result()["code"]
+    assert text(lab) == ORIGINAL.replace("iptables", "ipvs")
+
+    found = ask({"step": "recover", "path": PATH})
+    assert found["msg"].endswith("; the files were put back")
+    assert text(lab) == ORIGINAL
+    assert lab.ssh(NODE, ["systemctl", "is-active", "k3s"]).stdout.strip() == "active"
+    assert ask({"step": "recover", "path": PATH})["changed"] is False

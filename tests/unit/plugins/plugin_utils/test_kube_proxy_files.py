@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 from ansible_collections.portcullis.fleet.plugins.plugin_utils.containerd_edit import EditError
@@ -19,18 +20,29 @@ MAIN, DROP_IN, LATER = "config.yaml", "config.yaml.d/10.yaml", "config.yaml.d/20
 
 def test_fields_become_flags():
     config = {"mode": "ipvs", "ipvs": {"strictARP": True, "excludeCIDRs": ["10.0.0.0/8", "a"]}, "oomScoreAdj": None}
-    assert flags_of(config) == {
+    assert flags_of(config, {}) == {
         "proxy-mode": "ipvs",
         "ipvs-strict-arp": "true",
         "ipvs-exclude-cidrs": "10.0.0.0/8,a",
         "oom-score-adj": None,
     }
-    assert flags_of({"featureGates": {"A": True, "B": False}}) == {"feature-gates": "A=true,B=false"}
+    assert flags_of({"featureGates": {"A": True, "B": False}}, {}) == {"feature-gates": "A=true,B=false"}
+    assert flags_of({"logging": {"verbosity": 4}, "clientConnection": {"qps": 50}}, {}) == {
+        "v": "4",
+        "kube-api-qps": "50",
+    }
+
+
+def test_feature_gates_that_are_there_stay():
+    told = {"feature-gates": "A=true,B=false"}
+    assert flags_of({"featureGates": {"B": True}}, told) == {"feature-gates": "A=true,B=true"}
+    assert flags_of({"featureGates": {"A": None}}, told) == {"feature-gates": "B=false"}
+    assert flags_of({"featureGates": {"A": None, "B": None}}, told) == {"feature-gates": None}
 
 
 def test_a_field_without_a_flag_is_refused():
     with pytest.raises(EditError, match=r"nftables\.masqueradeAll has no flag"):
-        flags_of({"nftables": {"masqueradeAll": True}})
+        flags_of({"nftables": {"masqueradeAll": True}}, {})
 
 
 @pytest.mark.parametrize(
@@ -68,6 +80,16 @@ def test_a_field_without_a_flag_is_refused():
             {MAIN: "kube-proxy-arg:\n- v=2\n"},
         ),
         ({MAIN: "kube-proxy-arg: proxy-mode=ipvs\n"}, {"proxy-mode": "ipvs"}, {}),
+        (
+            {MAIN: "kube-proxy-arg:\n- masquerade-all\n- v=2\n"},
+            {"masquerade-all": None},
+            {MAIN: "kube-proxy-arg:\n- v=2\n"},
+        ),
+        (
+            {MAIN: "kube-proxy-arg:\n- masquerade-all # x\n- v=2\n"},
+            {"masquerade-all": "false"},
+            {MAIN: "kube-proxy-arg:\n- masquerade-all=false # x\n- v=2\n"},
+        ),
     ],
 )
 def test_files_of_k3s_and_rke2(files: dict, flags: dict, changed: dict):
@@ -98,27 +120,86 @@ def read(*command_line: str, unit: str = "k3s.service", **texts: str) -> dict:
         {"path": path, "content": base64.b64encode(text.encode()).decode(), "sha256": f"digest of {path}"}
         for path, text in (texts or {MAIN: ""}).items()
     ]
-    return {"files": files, "unit": unit, "command_line": list(command_line)}
+    return {"files": files, "unit": unit, "command_line": list(command_line), "other_file": "", "unfinished": False}
 
 
 def test_a_flag_of_the_command_line_outranks_the_file():
     with pytest.raises(RolloutError, match=r"proxy-mode: set by --kube-proxy-arg on the command line of k3s.service"):
-        planned(read("proxy-mode=ipvs"), {"mode": "iptables"})
+        planned(MAIN, read("proxy-mode=ipvs"), {"mode": "iptables"})
 
 
-def test_a_node_without_the_service_is_refused():
-    with pytest.raises(RolloutError, match="no service that reads these files is active"):
-        planned(read(unit=""), {"mode": "iptables"})
+@pytest.mark.parametrize(
+    ("path", "found", "reason"),
+    [
+        (MAIN, read(unit=""), "no service that reads these files is active"),
+        (MAIN, {**read(), "other_file": "/srv/k3s.yaml"}, "is told to read /srv/k3s.yaml, not config.yaml"),
+        (MAIN, read("config=/srv/proxy.yaml"), "beside which flags have no effect"),
+        (MAIN, read(**{MAIN: "a: [\n"}), "config.yaml: it is no YAML"),
+        (MAIN, read(**{MAIN: "a: b\n\tc: d\n"}), "config.yaml: it is no YAML"),
+        (MAIN, read(**{MAIN: "- a\n"}), "it holds a list, not a mapping"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(path: str, found: dict, reason: str):
+    with pytest.raises(RolloutError, match=reason):
+        planned(path, found, {"mode": "iptables"})
+
+
+def test_a_link_to_another_name_is_still_yaml():
+    found = read(**{"/srv/settings": "kube-proxy-arg: proxy-mode=ipvs\n"})
+    assert planned(MAIN, found, {"mode": "iptables"}).files == {
+        "/srv/settings": "kube-proxy-arg: proxy-mode=iptables\n"
+    }
+
+
+class NodeFiles:
+    """Answers as kube_proxy_file does, and keeps what it was asked."""
+
+    def __init__(self, *reads: dict) -> None:
+        self.reads, self.asked = list(reads), []
+
+    def __call__(self, options: dict) -> dict:
+        self.asked.append(options)
+        return self.reads.pop(0) if options["step"] == "read" else {"removed": [], "left": []}
+
+    @property
+    def steps(self) -> list[str]:
+        return [options["step"] for options in self.asked]
+
+
+BEFORE = {"proxy_mode": "iptables", "answers": True}
+PROOF = {"metrics_address": "127.0.0.1:10249", "timeout_s": 1}
 
 
 def test_check_mode_only_reads():
-    asked = []
-
-    def ask(options: dict) -> dict:
-        asked.append(options["step"])
-        return read(**{MAIN: "kube-proxy-arg: proxy-mode=iptables\n"})
-
-    before = {"proxy_mode": "iptables", "answers": True}
-    found = change_files(ask, MAIN, {"mode": "ipvs"}, before, {"timeout_s": 1}, check_mode=True)
-    assert (found["changed"], found["mode"], asked) == (True, "ipvs", ["read"])
+    node = NodeFiles(read(**{MAIN: "kube-proxy-arg: proxy-mode=iptables\n"}))
+    found = change_files(node, MAIN, {"mode": "ipvs"}, BEFORE, PROOF, check_mode=True)
+    assert (found["changed"], found["mode"], node.steps) == (True, "ipvs", ["read"])
     assert found["diff"][0]["after"] == "kube-proxy-arg: proxy-mode=ipvs\n"
+
+
+def test_what_a_killed_run_has_left_is_ended_first():
+    """Its file has the mode already, which does not make it a change by hand that nobody has restarted for."""
+    text = {MAIN: "kube-proxy-arg: proxy-mode=ipvs\n"}
+    node = NodeFiles({**read(unit="", **text), "unfinished": True}, read(**text))
+    found = change_files(node, MAIN, {"mode": "ipvs"}, BEFORE, PROOF, check_mode=False)
+    assert (found["changed"], node.steps) == (True, ["read", "recover", "read"])
+
+    node = NodeFiles({**read(**text), "unfinished": True})
+    assert change_files(node, MAIN, {"mode": "ipvs"}, BEFORE, PROOF, check_mode=True)["changed"] is True
+    assert node.steps == ["read"]
+
+
+def test_a_change_by_hand_that_nobody_has_restarted_for_is_told():
+    node = NodeFiles(read(**{MAIN: "kube-proxy-arg: proxy-mode=ipvs\n"}))
+    with pytest.raises(RolloutError, match=r"config\.yaml has mode ipvs and kube-proxy runs iptables: restart k3s"):
+        change_files(node, MAIN, {"mode": "ipvs"}, BEFORE, PROOF, check_mode=False)
+
+
+def test_the_proof_asks_where_the_flags_say_that_the_mode_is_told():
+    """Without a mode in config it is the one of the file that has to come."""
+    node = NodeFiles(read(**{MAIN: "kube-proxy-arg: [proxy-mode=ipvs, 'metrics-bind-address=0.0.0.0:29102']\n"}))
+    silent = {"proxy_mode": "", "answers": False}
+    change_files(node, MAIN, {"ipvs": {"strictARP": True}}, silent, PROOF, check_mode=False)
+
+    was = {"mode": "ipvs", "metrics_address": "0.0.0.0:29102"}
+    assert json.loads(node.asked[-1]["plan"])["proof"] == {**was, "timeout_s": 3, "before": was, "must_answer": False}
